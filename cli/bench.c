@@ -5,7 +5,7 @@
 #include "cli/bench.h"
 
 #include "cli/bench_peer.h"
-#include "cli/cli.h"
+#include "cli/communicators.h"
 #include "cli/subjects.h"
 
 #include <math.h>
@@ -121,6 +121,9 @@ int command_bench(int argc, char **argv) {
       "the best algorithm, as 'flhost ops OP' shows. X REFERENCE, X MEMCPY, X OLD: how many times as fast as "
       "these; above 1 is faster. --peer takes a list separated by commas; PyTorch is that of python3, or of the "
       "program that the environment variable PYTHON names.\n"
+      "The word communicator in place of operators: collectives of the ranks that were started with this command, by "
+      "size, as in 'flhost launch -n 2 -- flhost bench communicator'; sizes and bus bandwidth as NCCL-tests counts "
+      "them.\n"
       "Exit status 0: all well. 1: an implementation, or PyTorch, failed. 2: bad usage or settings. 3: nothing to "
       "time.",
       options};
@@ -156,7 +159,9 @@ int command_bench(int argc, char **argv) {
     asked.torch = torch_peer_start(asked.device, asked.threads, asked.limits.seconds);
     status = asked.torch ? EXIT_OK : EXIT_USAGE;
   }
-  if (!status)
+  if (!status && argc - first == 1 && !strcmp(argv[first], CLI_COMMUNICATOR))
+    status = cli_bench_communicator(host, (int32_t)asked.device.device_type, asked.seconds, asked.json);
+  else if (!status)
     status = bench(host, &asked, old ? &earlier : NULL, argc - first, argv + first);
   torch_peer_end(asked.torch);
   fl_host_destroy(host);

@@ -1,13 +1,21 @@
-/* Communicators, for the commands that show them. */
+/* Communicators, for the commands that show, verify and time them. */
 #ifndef FLHOST_CLI_COMMUNICATORS_H
 #define FLHOST_CLI_COMMUNICATORS_H
 
 #include "cli/cli.h"
+
+/* The word that stands for them where an operator may stand. */
+#define CLI_COMMUNICATOR "communicator"
 
 /* A list of objects; NULL, with a message and *exit_status: it could not be had. */
 json_t *cli_communicators_json(fl_host *host, int *exit_status);
 
 /* A table of them, with what each has itself, or that there are none. Exit status. */
 int cli_print_communicators(fl_host *host);
+
+/* Comes together with the ranks that were started with this process, and has every collective checked, or timed. Rank 0
+ * prints. Exit status, the same on all ranks that come to their end. */
+int cli_verify_communicator(fl_host *host, int32_t device_type, bool quick, bool json);
+int cli_bench_communicator(fl_host *host, int32_t device_type, double seconds, bool json);
 
 #endif

@@ -337,7 +337,7 @@ int command_explain(int argc, char **argv) {
   explain_form form = json ? AS_JSON : brief ? BRIEF : AS_TABLE;
   if (!cli_device_type(host, device, &device_type))
     exit_status = EXIT_USAGE;
-  else if (first < argc && !strcmp(argv[first], "communicator"))
+  else if (first < argc && !strcmp(argv[first], CLI_COMMUNICATOR))
     exit_status = explain_communicators(host, json);
   else if (first < argc)
     exit_status = explain_one(host, argv[first], device_type, form);

@@ -5,7 +5,7 @@
  */
 #include "cli/verify.h"
 
-#include "cli/cli.h"
+#include "cli/communicators.h"
 #include "cli/device.h"
 #include "cli/subjects.h"
 #include "cli/verify_save.h"
@@ -150,6 +150,8 @@ int command_verify(int argc, char **argv) {
       "exits or takes all memory has that for its verdict, and the others have theirs. One for another device than "
       "the processor is tested on the first of these, or on that of --device, which leaves out what is not for it; "
       "the reference computes on the processor.\n"
+      "The word communicator in place of operators: every collective of the ranks that were started with this command, "
+      "as in 'flhost launch -n 4 -- flhost verify communicator'.\n"
       "Exit status 0: all well. 1: a difference, a broken contract, or no answer. 2: bad usage or settings. 3: "
       "nothing to verify.",
       options};
@@ -167,7 +169,10 @@ int command_verify(int argc, char **argv) {
   status = !device                                   ? EXIT_OK
            : cli_device(host, device, &asked.device) ? cli_check_device_apart(host, asked.device, &asked.limits)
                                                      : EXIT_USAGE;
-  if (!status)
+  if (!status && argc - first == 1 && !strcmp(argv[first], CLI_COMMUNICATOR))
+    status =
+        cli_verify_communicator(host, device ? (int32_t)asked.device.device_type : kDLCPU, asked.quick, asked.json);
+  else if (!status)
     status = verify(host, &asked, argc - first, argv + first);
   fl_host_destroy(host);
   return status;

@@ -6,7 +6,7 @@
 #include "tests/fixture.h"
 
 /* What one rank does; it checks by itself. */
-typedef void (*rank_body)(fl_group *group);
+typedef void (*rank_body)(fl_host *host, fl_group *group);
 
 /* Makes a group of that many ranks on the processor and has each do it in a thread, then leave. */
 void ranks_as_threads(fl_host *host, int32_t ranks, rank_body body);
@@ -14,8 +14,7 @@ void ranks_as_threads(fl_host *host, int32_t ranks, rank_body body);
 /* The same in processes that are forked before a host is there: each makes its own by `make`. */
 void ranks_as_processes(fl_host *(*make)(void), int32_t ranks, rank_body body);
 
-/* Every collective × element type × reduction × size, in place and apart, with even and uneven counts, no elements, and
- * batches. `sizes`: how many of the sizes, smallest first. */
-void check_collectives(fl_group *group, int sizes);
+/* Those of cli/collectives.h, each of which must be right; the `sizes` smallest sizes. */
+void check_collectives(fl_host *host, fl_group *group, int sizes);
 
 #endif

@@ -94,7 +94,7 @@ START_TEST(the_list_says_what_is_native_and_why_one_is_not_chosen) {
   fl_communicators *list;
   start("VLLM_FL_DENY_VENDORS=acme");
   ck_ok(fl_get_communicators(host, &list));
-  ck_assert_uint_eq(list->n, 7);
+  ck_assert_uint_eq(list->n, 8);
   const fl_communicator_info *bare = info_of(list, "bare"), *acme = info_of(list, "acme");
   ck_assert(bare->available && bare->chosen && !bare->batches && !bare->splits);
   ck_assert_str_eq(bare->reason, "");
@@ -141,8 +141,8 @@ static const int32_t numbers_of_ranks[] = {2, 1, 3, 7, 4};
 enum { NUMBERS = sizeof numbers_of_ranks / sizeof *numbers_of_ranks };
 
 /* More ranks than there are processors take turns, which takes its time. */
-static void all_of_them(fl_group *group) {
-  check_collectives(group, is_sparse() ? 1 : sample() > 1 || fl_group_ranks(group) > 2 ? 3 : 5);
+static void all_of_them(fl_host *own, fl_group *group) {
+  check_collectives(own, group, is_sparse() ? 1 : sample() > 1 || fl_group_ranks(group) > 2 ? 3 : 5);
 }
 
 /* `bare` has four of fourteen, one type and one reduction. */
@@ -153,7 +153,7 @@ START_TEST(G2_what_a_communicator_lacks_is_made_up_of_what_it_has) {
 END_TEST
 
 /* Of 7 ranks: 0, 2, 4, 6 in falling order, and 1, 3 in rising order; 5 is in none. */
-static void split_in_two(fl_group *group) {
+static void split_in_two(fl_host *own, fl_group *group) {
   const fl_group_options options = {.size = sizeof options, .name = "ep"};
   int32_t rank = fl_group_rank(group), color = rank == 5 ? -1 : rank % 2;
   fl_group *part = NULL;
@@ -168,7 +168,7 @@ static void split_in_two(fl_group *group) {
   ck_assert_int_eq(fl_group_rank(part), color ? rank / 2 : 3 - rank / 2);
   ck_ok(fl_all_reduce(part, &sum, &sum, 1, float32, FL_REDUCE_SUM, NULL));
   ck_assert_float_eq(sum, color ? 4.0f : 12.0f);
-  check_collectives(part, 1);
+  check_collectives(own, part, 1);
   fl_group_destroy(part);
 }
 
@@ -421,7 +421,7 @@ START_TEST(G3_ranks_whose_manifests_differ_do_not_come_together) {
 END_TEST
 
 /* Each of the two does something else. */
-static void do_other_things(fl_group *group) {
+static void do_other_things(fl_host *own, fl_group *group) {
   static float shared[2][8];
   float *x = shared[fl_group_rank(group)];
   bool first = !fl_group_rank(group);
@@ -442,7 +442,7 @@ static void do_other_things(fl_group *group) {
   c.send_offsets = c.recv_offsets = offsets;
   ck_assert_int_eq(fl_collective_run(group, &c), FL_EINVAL);
   ck_contains(fl_error_message(), "all_to_all_v of group 'tp': rank 0 sends 1 elements to rank 1, which expects 2");
-  check_collectives(group, 1); /* the group is as good as before */
+  check_collectives(own, group, 1); /* the group is as good as before */
 }
 
 START_TEST(ranks_that_do_not_do_the_same_are_told_when_asked_to_compare) {

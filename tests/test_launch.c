@@ -1,6 +1,8 @@
 /* `flhost launch`: ranks of a program that find each other, and end together. */
 #include "tests/scenario.h"
 
+#include <flhost/flhost.h>
+
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -13,12 +15,20 @@ static void set_up_ranks(void) {
 
 #define SHELL(...) "--", "sh", "-c", __VA_ARGS__
 
+static const char *program(const char *name, char path[4096]) {
+  ck_assert_ptr_nonnull(realpath(getenv("FLHOST_BUILD") ? getenv("FLHOST_BUILD") : "build", path));
+  return strcat(path, name);
+}
+
 /* examples/ranks.c, as it was built. */
 static const char *ranks_program(void) {
   static char path[4096];
-  ck_assert_ptr_nonnull(realpath(getenv("FLHOST_BUILD") ? getenv("FLHOST_BUILD") : "build", path));
-  strcat(path, "/tests/ranks");
-  return path;
+  return program("/tests/ranks", path);
+}
+
+static const char *flhost_program(void) {
+  static char path[4096];
+  return program("/flhost", path);
 }
 
 START_TEST(ranks_of_a_program_come_together) {
@@ -166,6 +176,52 @@ START_TEST(what_cannot_be_started_is_said) {
 }
 END_TEST
 
+START_TEST(every_collective_is_verified) {
+  set_up_ranks();
+  outcome run = FLHOST("launch", "-n", "3", "--", flhost_program(), "verify", "--quick", "--json", "communicator");
+  assert_quiet(run);
+  json_t *report = parse_json(run.out, JSON_OBJECT), *list = json_object_get(report, "collectives"), *row;
+  size_t i;
+  ck_assert_str_eq(text_at(report, "communicator"), "shm");
+  ck_assert_int_eq(json_integer_value(json_object_get(report, "ranks")), 3);
+  ck_assert_uint_eq(json_array_size(list), FL_COLLECTIVES);
+  json_array_foreach(list, i, row) {
+    ck_assert_int_gt(json_integer_value(json_object_get(row, "cases")), 0);
+    ck_assert_int_eq(json_integer_value(json_object_get(row, "failures")), 0);
+  }
+  run = FLHOST("verify", "--quick", "communicator"); /* of one rank */
+  assert_quiet(run);
+  assert_contains(run.out, "communicator 'shm', 1 ranks, device cpu");
+}
+END_TEST
+
+/* `wrong` of the tests' communicators adds one too much. */
+START_TEST(what_is_wrong_with_a_communicator_is_told) {
+  set_up_ranks();
+  copy_built("tests/plugins/communicators.so", "plugins");
+  setting("VLLM_FL_COMMUNICATOR=wrong");
+  outcome run = FLHOST("verify", "--quick", "communicator");
+  assert_status(run, 1);
+  assert_contains(run.out, "all_reduce");
+  assert_contains(run.out, "wrong; all_reduce of 1 float32 (sum): rank 0 of 1: element 0 is -2, expected -3");
+}
+END_TEST
+
+START_TEST(collectives_are_timed) {
+  set_up_ranks();
+  outcome run =
+      FLHOST("launch", "-n", "2", "--", flhost_program(), "bench", "--seconds", "0.001", "--json", "communicator");
+  assert_quiet(run);
+  json_t *rows = json_object_get(parse_json(run.out, JSON_OBJECT), "rows"), *row;
+  size_t i;
+  ck_assert_uint_ge(json_array_size(rows), 6);
+  json_array_foreach(rows, i, row) ck_assert_double_gt(json_real_value(json_object_get(row, "bus_bytes_per_s")), 0);
+  run = FLHOST("launch", "-n", "2", "--", flhost_program(), "bench", "--seconds", "0.001", "communicator");
+  assert_quiet(run);
+  assert_contains(run.out, "X MEMCPY");
+}
+END_TEST
+
 static void add_tests(TCase *tests) {
   tcase_add_checked_fixture(tests, begin_scenario, end_scenario);
   tcase_add_test(tests, ranks_of_a_program_come_together);
@@ -176,6 +232,9 @@ static void add_tests(TCase *tests) {
   tcase_add_test(tests, when_one_fails_all_are_ended);
   tcase_add_test(tests, a_signal_to_the_command_ends_all);
   tcase_add_test(tests, what_cannot_be_started_is_said);
+  tcase_add_test(tests, every_collective_is_verified);
+  tcase_add_test(tests, what_is_wrong_with_a_communicator_is_told);
+  tcase_add_test(tests, collectives_are_timed);
 }
 
 int main(void) {

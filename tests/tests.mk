@@ -1,6 +1,6 @@
 # Tests: each tests/test_*.c is one Check suite, a program of its own; tests/plugins.mk builds the plugins they load.
 # With the parts of the command that tests use or test.
-CLI_PARTS := $(addprefix $(BUILD)/obj/cli/,safetensors.o fill.o)
+CLI_PARTS := $(addprefix $(BUILD)/obj/cli/,safetensors.o fill.o collectives.o)
 $(BUILD)/tests/test_%: tests/test_%.c $(STATIC) $(TEST_SUPPORT) $(CLI_PARTS) | $(BUILD)/ops.stamp
 	@mkdir -p $(@D)
 	$(CC) $(BASE) $(CORE_CFLAGS) $(CFLAGS) -o $@ $< $(TEST_SUPPORT) $(CLI_PARTS) $(STATIC) $(LINK) $(CORE_LIBS) $(CHECK_LIBS)
@@ -14,7 +14,7 @@ $(BUILD)/tests/stress: tests/stress.c $(STATIC) | $(BUILD)/ops.stamp
 $(BUILD)/tests/ranks: examples/ranks.c $(STATIC) | $(BUILD)/ops.stamp
 	@mkdir -p $(@D)
 	$(CC) $(BASE) $(CFLAGS) -o $@ $< $(STATIC) $(LINK) $(CORE_LIBS)
-$(BUILD)/tests/test_launch: | $(BUILD)/tests/ranks $(COMMAND) $(CPU_PLUGIN) $(SHM_PLUGIN) $(BUILD)/tests/plugins/two_vendors.so
+$(BUILD)/tests/test_launch: | $(BUILD)/tests/ranks $(BUILD)/tests/plugins/communicators.so $(COMMAND) $(CPU_PLUGIN) $(SHM_PLUGIN) $(BUILD)/tests/plugins/two_vendors.so
 
 # What loads plugins has the command try them first.
 $(TESTS): | $(COMMAND)

@@ -10,7 +10,7 @@
 #include <string.h>
 
 FL_PLUGIN("communicators", "1.0", "tests", "Apache-2.0", "");
-FL_PLUGIN_COMMUNICATORS("bare,acme,absent,silent,odd_status,no_end,bare_device");
+FL_PLUGIN_COMMUNICATORS("bare,acme,absent,silent,odd_status,no_end,bare_device,wrong");
 
 enum { MOST = 16 };
 
@@ -185,6 +185,13 @@ static fl_status no_end(void *self, fl_rank *me, const fl_collective *c) {
   return FL_EDEVICE;
 }
 
+static fl_status wrong(void *self, fl_rank *me, const fl_collective *c) {
+  fl_status status = all_reduce(self, me, c);
+  if (!status && c->count == 1)
+    *(float *)c->recv += 1;
+  return status;
+}
+
 fl_status register_builtins(fl_registry *registry) {
   static char wire[] = "the wire is cut";
   const struct {
@@ -200,7 +207,8 @@ fl_status register_builtins(fl_registry *registry) {
               {"silent", (char[]){""}, absent, all_reduce, FL_KIND_DEFAULT, 199, kDLCPU},
               {"odd_status", NULL, NULL, odd_status, FL_KIND_REFERENCE, 10, kDLCPU},
               {"no_end", NULL, NULL, no_end, FL_KIND_REFERENCE, 10, kDLCPU},
-              {"bare_device", wire, NULL, all_reduce, FL_KIND_REFERENCE, 10, kDLExtDev}};
+              {"bare_device", wire, NULL, all_reduce, FL_KIND_REFERENCE, 10, kDLExtDev},
+              {"wrong", NULL, NULL, wrong, FL_KIND_REFERENCE, 5, kDLCPU}};
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
     const fl_communicator functions = {.size = sizeof functions,
                                        .device_type = rows[i].device_type,

@@ -1,0 +1,133 @@
+/*
+ * flhost verify communicator: every collective of a group against what it must give. The ranks are those that somebody
+ * started with this command (flhost launch, mpirun…): each makes the same cases in the same order and checks what it
+ * gets, then rank 0 tells what all have seen.
+ */
+#include "cli/collectives.h"
+#include "cli/communicators.h"
+#include "cli/table.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* What a rank has seen of one collective. */
+typedef struct tally {
+  int32_t cases, failures;
+  char first[2 * COLLECTIVE_MISMATCH]; /* failure: the case, and what was wrong */
+} tally;
+
+static void note(tally *t, const collective_case *c, const char *mismatch) {
+  char words[COLLECTIVE_MISMATCH];
+  t->cases++;
+  if (*mismatch && !t->failures++)
+    snprintf(t->first, sizeof t->first, "%s: %s", collective_words(c, words, sizeof words), mismatch);
+}
+
+static fl_status try_all(fl_host *host, fl_group *group, bool quick, tally tallies[FL_COLLECTIVES]) {
+  enum { QUICK_SIZES = 3 };
+  fl_status status = FL_OK;
+  for (uint32_t i = 0, n = collective_cases(quick ? QUICK_SIZES : COLLECTIVE_SIZES); i < n && !status; i++) {
+    char mismatch[COLLECTIVE_MISMATCH];
+    collective_case c = collective_case_at(i, fl_group_ranks(group));
+    status = collective_try(host, group, &c, mismatch);
+    if (!status)
+      note(&tallies[c.kind], &c, mismatch);
+  }
+  if (!status)
+    status = fl_barrier(group, NULL);
+  if (!status)
+    tallies[FL_BARRIER].cases++;
+  return status;
+}
+
+/* Every rank's tallies, in the order of ranks. Through the host's memory where the group's is elsewhere. */
+static fl_status gather(fl_host *host, fl_group *group, const tally *mine, size_t size, tally *all) {
+  const DLDataType bytes = {kDLUInt, 8, 1};
+  DLDevice device = fl_group_device(group);
+  size_t total = size * (size_t)fl_group_ranks(group);
+  char *memory = NULL;
+  if (device.device_type == kDLCPU)
+    return fl_all_gather(group, mine, all, (int64_t)size, bytes, NULL);
+  fl_status status = fl_device_allocate(host, device, size + total, (void **)&memory);
+  if (!status)
+    status = fl_device_copy(host, device, memory, mine, size, FL_COPY_TO_DEVICE, NULL);
+  if (!status)
+    status = fl_all_gather(group, memory, memory + size, (int64_t)size, bytes, NULL);
+  if (!status)
+    status = fl_device_copy(host, device, all, memory + size, total, FL_COPY_TO_HOST, NULL);
+  fl_device_free(host, device, memory);
+  return status;
+}
+
+/* Into the first rank's: how many failures there were, and the first of the lowest rank that has one. */
+static int32_t add_up(tally *all, int32_t ranks) {
+  int32_t failures = 0;
+  for (int32_t kind = 0; kind < FL_COLLECTIVES; kind++) {
+    tally *sum = &all[kind];
+    for (int32_t r = 1; r < ranks; r++) {
+      const tally *t = &all[r * FL_COLLECTIVES + kind];
+      if (!sum->failures && t->failures)
+        memcpy(sum->first, t->first, sizeof sum->first);
+      sum->failures += t->failures;
+    }
+    failures += sum->failures;
+  }
+  return failures;
+}
+
+static const char *name_of(int32_t kind) {
+  return kind == FL_SEND ? "batches" : kind == FL_RECV ? "send, recv" : fl_collective_name(kind);
+}
+
+static int print_table(const fl_group *group, const tally *tallies) {
+  static const char *const headers[] = {"COLLECTIVE", ">CASES", "RESULT", NULL};
+  cli_table table;
+  printf("communicator '%s', %d ranks, device %s\n\n", fl_group_communicator(group), fl_group_ranks(group),
+         cli_device_name((int32_t)fl_group_device(group).device_type));
+  cli_table_begin(&table, headers, 0);
+  for (int32_t kind = 0; kind < FL_COLLECTIVES; kind++) {
+    cli_table_add(&table, name_of(kind));
+    cli_table_format(&table, "%d", tallies[kind].cases);
+    if (tallies[kind].failures)
+      cli_table_format(&table, "%d wrong; %s", tallies[kind].failures, tallies[kind].first);
+    else
+      cli_table_add(&table, "ok");
+  }
+  return cli_table_print(&table);
+}
+
+static int print_json(const fl_group *group, const tally *tallies) {
+  json_t *list = json_array();
+  for (int32_t kind = 0; kind < FL_COLLECTIVES; kind++)
+    list = cli_json_append(list, json_pack("{s:s, s:i, s:i, s:o}", "collective", name_of(kind), "cases",
+                                           (int)tallies[kind].cases, "failures", (int)tallies[kind].failures, "first",
+                                           cli_json_string(tallies[kind].failures ? tallies[kind].first : NULL)));
+  return cli_print_json(json_pack("{s:o, s:i, s:s, s:o}", "communicator", cli_json_string(fl_group_communicator(group)),
+                                  "ranks", (int)fl_group_ranks(group), "device",
+                                  cli_device_name((int32_t)fl_group_device(group).device_type), "collectives", list));
+}
+
+int cli_verify_communicator(fl_host *host, int32_t device_type, bool quick, bool json) {
+  fl_group *group;
+  fl_status status = fl_group_create_launched(host, device_type, NULL, &group);
+  if (status)
+    return cli_fail(status);
+  int32_t ranks = fl_group_ranks(group);
+  tally *mine = calloc(FL_COLLECTIVES, sizeof *mine), *all = calloc((size_t)ranks * FL_COLLECTIVES, sizeof *all);
+  int exit_status = mine && all ? EXIT_OK : cli_no_memory();
+  if (!exit_status) {
+    status = try_all(host, group, quick, mine);
+    if (!status)
+      status = gather(host, group, mine, FL_COLLECTIVES * sizeof *mine, all);
+    exit_status = status ? cli_fail(status) : add_up(all, ranks) ? EXIT_MISMATCH : EXIT_OK;
+  }
+  if (mine && all && !status && !fl_group_rank(group)) {
+    int printed = json ? print_json(group, all) : print_table(group, all);
+    exit_status = printed ? printed : exit_status;
+  }
+  free(mine);
+  free(all);
+  fl_group_destroy(group);
+  return exit_status;
+}
