@@ -9,7 +9,7 @@
 #include <flhost/dtype.h>
 #include <math.h>
 #include <pthread.h>
-#include <sched.h>
+#include <unistd.h>
 
 /* Numbers of ranks, each as threads and as processes. */
 static const int ranks_of[] = {1, 2, 3, 4, 7};
@@ -511,6 +511,25 @@ START_TEST(a_ring_of_ranks_shifts) {
 }
 END_TEST
 
+/* So many that what lies between two ranks is full up to a byte, and then to where the next cannot begin. */
+static void many_small(member *m) {
+  unsigned char byte = 0;
+  if (m->me)
+    usleep(20000);
+  for (int i = 0; i < 8000; i++) {
+    fl_collective c = message(m->me ? FL_RECV : FL_SEND, !m->me, &byte, 1);
+    if (!m->me)
+      byte = (unsigned char)(i % 251);
+    want_ok((m->me ? m->f->recv : m->f->send)(NULL, m->rank, &c));
+    want(byte == i % 251, "message %d is another", i);
+  }
+}
+
+START_TEST(many_small_messages_keep_their_order) {
+  shm_run(2, _i ? SHM_PROCESSES : SHM_THREADS, many_small);
+}
+END_TEST
+
 /* ----------------------------------------------------------------------------------------------------------- groups */
 
 static void split_by_color(member *m) {
@@ -621,6 +640,7 @@ static void add_tests(TCase *tests) {
   tcase_add_loop_test(tests, a_message_is_handed_on, 0, WAYS);
   tcase_add_loop_test(tests, a_batch_of_all_pairs_does_not_wait_for_itself, 0, WAYS);
   tcase_add_loop_test(tests, a_ring_of_ranks_shifts, 0, WAYS);
+  tcase_add_loop_test(tests, many_small_messages_keep_their_order, 0, 2);
   tcase_add_loop_test(tests, a_group_is_divided_by_color_and_ordered_by_key, 0, WAYS);
   tcase_add_loop_test(tests, two_groups_are_used_at_once, 0, 2);
   tcase_add_loop_test(tests, each_run_and_each_rank_has_the_same_bits, 0, WAYS);

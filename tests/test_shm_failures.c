@@ -8,6 +8,7 @@
 #include <dirent.h>
 #include <pthread.h>
 #include <signal.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -168,6 +169,32 @@ static void one_is_aborted(member *m) {
 
 START_TEST(a_rank_is_aborted_from_another_thread) {
   shm_run(3, _i ? SHM_PROCESSES : SHM_THREADS, one_is_aborted);
+}
+END_TEST
+
+/* Buffers that are gone as soon as the call has returned. */
+static void end_in_the_middle(member *m) {
+  enum { COUNT = 1 << 18 };
+  const size_t bytes = COUNT * sizeof(float);
+  fl_status status = FL_OK;
+  pthread_t thread;
+  want(m->me != 1 || !pthread_create(&thread, NULL, abort_soon, m), "no thread");
+  while (!status) {
+    void *mine = mmap(NULL, 2 * bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    want(mine != MAP_FAILED, "no memory");
+    const fl_collective c = {
+        .size = sizeof c, .send = mine, .recv = (char *)mine + bytes, .count = COUNT, .dtype = {kDLFloat, 32, 1}};
+    status = m->f->all_reduce(NULL, m->rank, &c);
+    munmap(mine, 2 * bytes);
+  }
+  if (m->me == 1)
+    pthread_join(thread, NULL);
+  want_words("rank 1 was aborted");
+}
+
+START_TEST(nobody_uses_the_buffers_of_a_call_that_has_ended) {
+  for (int i = 0; i < rounds(10); i++)
+    shm_run(3, SHM_THREADS, end_in_the_middle);
 }
 END_TEST
 
@@ -424,6 +451,7 @@ static void add_tests(TCase *tests) {
   tcase_add_loop_test(tests, what_a_rank_sent_before_it_left_arrives, 0, 2);
   tcase_add_loop_test(tests, a_rank_that_does_not_come_in_time_is_named, 0, 2);
   tcase_add_loop_test(tests, a_rank_is_aborted_from_another_thread, 0, 2);
+  tcase_add_test(tests, nobody_uses_the_buffers_of_a_call_that_has_ended);
   tcase_add_loop_test(tests, ranks_that_call_something_else_are_told, 0, 2);
   tcase_add_test(tests, a_message_to_oneself_has_both_ends_in_a_batch);
   tcase_add_test(tests, what_cannot_be_called_is_refused_before_anything_is_sent);
