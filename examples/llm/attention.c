@@ -27,9 +27,9 @@ static DLTensor *head_views(model *m, const attention *a, DLTensor *projected, i
 static DLTensor *run(model *m, const void *self, const batch *b, DLTensor *x) {
   const attention *a = self;
   int64_t n = b->n_tokens;
-  DLTensor *projected = linear(m, x, &a->query), *query = head_views(m, a, projected, 0);
-  DLTensor *key = view(&m->step, linear(m, x, &a->key), 0, NULL, SHAPE(n, a->kv_heads, a->size));
-  DLTensor *value = view(&m->step, linear(m, x, &a->value), 0, NULL, SHAPE(n, a->kv_heads, a->size));
+  DLTensor *projected = linear(m, x, &a->query, NULL), *query = head_views(m, a, projected, 0);
+  DLTensor *key = view(&m->step, linear(m, x, &a->key, NULL), 0, NULL, SHAPE(n, a->kv_heads, a->size));
+  DLTensor *value = view(&m->step, linear(m, x, &a->value, NULL), 0, NULL, SHAPE(n, a->kv_heads, a->size));
   DLTensor *out = tensor(&m->step, m->dtype, SHAPE(n, a->heads, a->size));
   DLTensor *lse = tensor(&m->step, float32, SHAPE(a->heads, n));
   if (a->query_norm) {
@@ -42,40 +42,35 @@ static DLTensor *run(model *m, const void *self, const batch *b, DLTensor *x) {
                         b->seq_lens, a->scale, true, a->window, -1, 0, NULL, a->sinks, NULL, NULL, out, lse));
   if (a->gated)
     ok(fl_sigmoid_mul(&m->ops, NULL, out, head_views(m, a, projected, a->size), out));
-  return linear(m, view(&m->step, out, 0, NULL, SHAPE(n, a->heads * a->size)), &a->output);
+  return linear(m, view(&m->step, out, 0, NULL, SHAPE(n, a->heads * a->size)), &a->output, NULL);
 }
 
 /* Tokens before its own that a query sees, -1 for all: of layers that slide where some do and some do not. */
-static int64_t window_of(const model *m, int64_t layer) {
-  static const int64_t none = 0;
-  const json_t *kinds = json_object_get(m->files.config, "layer_types");
-  const char *kind = json_string_value(json_array_get(kinds, (size_t)layer));
-  int64_t window = config_int(&m->files, "sliding_window", &none);
-  bool slides = kind ? !strcmp(kind, "sliding_attention") : config_is(&m->files, "use_sliding_window", true);
+static int64_t window_of(const json_t *config, const char *kind) {
+  int64_t window = config_int(config, "sliding_window", 0);
+  bool slides = kind ? !strcmp(kind, "sliding_attention") : config_is(config, "use_sliding_window", true);
   return slides && window ? window - 1 : -1;
 }
 
-#define PREFIX "model.layers.%d.self_attn."
-
-block attention_block(model *m, int64_t layer) {
+block attention_block(model *m, const char *prefix, const char *kind) {
   attention *a = arena_take(&m->kept, sizeof *a);
-  *a = (attention){.heads = config_int(&m->files, "num_attention_heads", NULL)};
-  int64_t size = m->hidden / a->heads;
-  a->kv_heads = config_int(&m->files, "num_key_value_heads", &a->heads);
-  a->size = config_int(&m->files, "head_dim", &size);
-  a->query = find_projection(m, PREFIX "q_proj", layer);
-  a->key = find_projection(m, PREFIX "k_proj", layer);
-  a->value = find_projection(m, PREFIX "v_proj", layer);
-  a->output = find_projection(m, PREFIX "o_proj", layer);
-  a->query_norm = optional_weight(m, PREFIX "q_norm.weight", layer);
-  a->key_norm = optional_weight(m, PREFIX "k_norm.weight", layer);
-  a->sinks = optional_weight(m, PREFIX "sinks", layer);
+  int64_t heads = config_int(m->config, "num_attention_heads", REQUIRED);
+  *a = (attention){.heads = heads,
+                   .kv_heads = config_int(m->config, "num_key_value_heads", heads),
+                   .size = config_int(m->config, "head_dim", m->hidden / heads),
+                   .window = window_of(m->config, kind),
+                   .query = find_projection(m, prefix, "self_attn.q_proj"),
+                   .key = find_projection(m, prefix, "self_attn.k_proj"),
+                   .value = find_projection(m, prefix, "self_attn.v_proj"),
+                   .output = find_projection(m, prefix, "self_attn.o_proj"),
+                   .query_norm = optional_weight(m, prefix, "self_attn.q_norm.weight"),
+                   .key_norm = optional_weight(m, prefix, "self_attn.k_norm.weight"),
+                   .sinks = optional_weight(m, prefix, "self_attn.sinks")};
   a->gated = a->query.n == 2 * a->heads * a->size;
-  a->window = window_of(m, layer);
-  double turned = config_number(json_object_get(m->files.config, "rope_parameters"), "partial_rotary_factor",
-                                config_number(m->files.config, "partial_rotary_factor", 1));
+  double turned = config_number(json_object_get(m->config, "rope_parameters"), "partial_rotary_factor",
+                                config_number(m->config, "partial_rotary_factor", 1));
   a->scale = make_angles(m, (int64_t)((double)a->size * turned)) / sqrt((double)a->size);
   a->key_cache = tensor(&m->kept, m->dtype, SHAPE(m->n_blocks, m->block_size, a->kv_heads, a->size));
   a->value_cache = tensor(&m->kept, m->dtype, SHAPE(m->n_blocks, m->block_size, a->kv_heads, a->size));
-  return (block){run, a};
+  return (block){.run = run, .self = a};
 }

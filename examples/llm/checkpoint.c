@@ -4,8 +4,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <math.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -29,7 +27,7 @@ static struct mapped_file map(const char *path) {
   if (memory == MAP_FAILED)
     fail("%s: not a safetensors file that can be mapped", path);
   close(file);
-  return (struct mapped_file){memory, size};
+  return (struct mapped_file){.memory = memory, .size = size};
 }
 
 static const fl_element_type *type_named(const char *name) {
@@ -68,40 +66,28 @@ static DLTensor *describe(const char *path, const char *name, json_t *entry, cha
   return view(kept, &whole, 0, NULL, (int)json_array_size(shape), sizes);
 }
 
-static void *grown(void *array, size_t size) {
-  array = realloc(array, size);
-  if (!array)
-    fail("out of memory");
-  return array;
-}
-
 static void add_file(checkpoint *c, const char *path, arena *kept) {
-  struct mapped_file mapped = map(path);
+  struct mapped_file *mapped = arena_take(kept, sizeof *mapped);
   uint64_t length = 0;
   json_error_t problem;
   const char *name;
   json_t *entry;
-  c->files = grown(c->files, (c->n_files + 1) * sizeof *c->files);
-  c->files[c->n_files++] = mapped;
+  *mapped = map(path);
+  mapped->next = c->files;
+  c->files = mapped;
   for (int i = 7; i >= 0; i--)
-    length = length << 8 | (unsigned char)mapped.memory[i];
-  if (length > mapped.size - 8)
+    length = length << 8 | (unsigned char)mapped->memory[i];
+  if (length > mapped->size - 8)
     fail("%s: not a safetensors file: a header of %llu bytes", path, (unsigned long long)length);
-  json_t *header = json_loadb(mapped.memory + 8, length, JSON_REJECT_DUPLICATES, &problem);
+  json_t *header = json_loadb(mapped->memory + 8, length, JSON_REJECT_DUPLICATES, &problem);
   if (!json_is_object(header))
     fail("%s: header: %s", path, header ? "not a JSON object" : problem.text);
   json_object_del(header, "__metadata__");
-  c->tensors = grown(c->tensors, (c->n + json_object_size(header) + 1) * sizeof *c->tensors);
   json_object_foreach(header, name, entry) {
-    struct named_tensor *t = &c->tensors[c->n++];
-    t->name = strcpy(arena_take(kept, strlen(name) + 1), name);
-    t->tensor = describe(path, name, entry, mapped.memory + 8 + length, mapped.size - 8 - length, kept);
+    DLTensor *t = describe(path, name, entry, mapped->memory + 8 + length, mapped->size - 8 - length, kept);
+    json_object_set_new(c->tensors, name, json_integer((json_int_t)(uintptr_t)t));
   }
   json_decref(header);
-}
-
-static int by_name(const void *a, const void *b) {
-  return strcmp(((const struct named_tensor *)a)->name, ((const struct named_tensor *)b)->name);
 }
 
 /* The files that the index names, or the one. */
@@ -109,9 +95,8 @@ void checkpoint_open(checkpoint *c, const char *directory, arena *kept) {
   char path[4096];
   const char *name;
   json_t *file, *files = json_pack("{s:s}", "", "model.safetensors");
-  *c = (checkpoint){0};
   snprintf(path, sizeof path, "%s/config.json", directory);
-  c->config = read_json(path);
+  *c = (checkpoint){.config = read_json(path), .tensors = json_object()};
   snprintf(path, sizeof path, "%s/model.safetensors.index.json", directory);
   json_t *index = access(path, R_OK) ? NULL : read_json(path), *taken = json_object();
   json_object_foreach(index ? json_object_get(index, "weight_map") : files, name, file) {
@@ -123,49 +108,48 @@ void checkpoint_open(checkpoint *c, const char *directory, arena *kept) {
       add_file(c, path, kept);
     json_object_set_new(taken, file_name, json_true());
   }
-  qsort(c->tensors, c->n, sizeof *c->tensors, by_name);
   json_decref(index);
   json_decref(files);
   json_decref(taken);
 }
 
 void checkpoint_close(checkpoint *c) {
-  for (size_t i = 0; i < c->n_files; i++)
-    munmap(c->files[i].memory, c->files[i].size);
-  free(c->files);
-  free(c->tensors);
+  for (struct mapped_file *f = c->files; f; f = f->next)
+    munmap(f->memory, f->size);
   json_decref(c->config);
+  json_decref(c->tensors);
   *c = (checkpoint){0};
 }
 
 DLTensor *checkpoint_find(const checkpoint *c, const char *name) {
-  const struct named_tensor wanted = {name, NULL}, *found = bsearch(&wanted, c->tensors, c->n, sizeof wanted, by_name);
-  return found ? found->tensor : NULL;
+  return (DLTensor *)(uintptr_t)json_integer_value(json_object_get(c->tensors, name));
 }
 
-void checkpoint_release(const checkpoint *c, const DLTensor *t) {
-  uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), begin = (uintptr_t)data(t), end = begin + bytes(t);
-  uintptr_t first = (begin + page - 1) / page * page, last = end / page * page; /* whole pages */
-  for (size_t i = 0; i < c->n_files; i++)
-    if (begin >= (uintptr_t)c->files[i].memory && end <= (uintptr_t)c->files[i].memory + c->files[i].size)
-      madvise((void *)first, last > first ? last - first : 0, MADV_DONTNEED);
+void checkpoint_release(const checkpoint *c) {
+  for (struct mapped_file *f = c->files; f; f = f->next)
+    madvise(f->memory, f->size, MADV_DONTNEED);
 }
 
-int64_t config_int(const checkpoint *c, const char *key, const int64_t *fallback) {
-  json_t *value = json_object_get(c->config, key);
-  if ((!value || json_is_null(value)) && fallback)
-    return *fallback;
+int64_t config_int(const json_t *config, const char *key, int64_t fallback) {
+  const json_t *value = json_object_get(config, key);
+  if ((!value || json_is_null(value)) && fallback != REQUIRED)
+    return fallback;
   if (!json_is_integer(value) || json_integer_value(value) < 0)
     fail("config.json: '%s' is %s, expected a number", key, value ? "something else" : "not there");
   return json_integer_value(value);
 }
 
-double config_number(const json_t *object, const char *key, double fallback) {
-  json_t *value = json_object_get(object, key);
+double config_number(const json_t *config, const char *key, double fallback) {
+  const json_t *value = json_object_get(config, key);
   return json_is_number(value) ? json_number_value(value) : fallback;
 }
 
-bool config_is(const checkpoint *c, const char *key, bool fallback) {
-  json_t *value = json_object_get(c->config, key);
+const char *config_text(const json_t *config, const char *key, const char *fallback) {
+  const char *value = json_string_value(json_object_get(config, key));
+  return value ? value : fallback;
+}
+
+bool config_is(const json_t *config, const char *key, bool fallback) {
+  const json_t *value = json_object_get(config, key);
   return json_is_boolean(value) ? json_is_true(value) : fallback;
 }

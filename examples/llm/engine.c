@@ -30,11 +30,10 @@ static void *allocate(engine *e, int64_t n, size_t size) {
   return memset(arena_take(&e->memory, (size_t)n * size), 0, (size_t)n * size);
 }
 
-void engine_make(engine *e, model *m, int64_t n_requests) {
-  *e = (engine){.model = m, .tokens_at_once = 512, .at_once = m->n_states, .top_p = 1};
+void engine_make(engine *e, int64_t n_requests) {
   e->requests = allocate(e, n_requests, sizeof *e->requests);
-  e->cached = allocate(e, m->n_blocks, sizeof *e->cached);
-  e->state_taken = allocate(e, m->n_states, sizeof *e->state_taken);
+  e->cached = allocate(e, e->model->n_blocks, sizeof *e->cached);
+  e->state_taken = allocate(e, e->model->n_states, sizeof *e->state_taken);
 }
 
 void engine_add(engine *e, const int64_t *ids, int64_t n, int64_t n_more, bool keep_logits) {
@@ -57,7 +56,7 @@ void engine_add(engine *e, const int64_t *ids, int64_t n, int64_t n_more, bool k
          (long long)m->n_blocks);
   r->ids = memcpy(allocate(e, r->n_most, sizeof *r->ids), ids, (size_t)n * sizeof *ids);
   r->blocks = allocate(e, r->n_blocks, sizeof *r->blocks);
-  r->logits = keep_logits ? allocate(e, r->n_most * m->vocabulary, sizeof *r->logits) : NULL;
+  r->logits = keep_logits ? tensor(&e->memory, float32, SHAPE(r->n_most, m->vocabulary)) : NULL;
 }
 
 /* ------------------------------------------------------------------------------------------------- the cache */
@@ -107,7 +106,7 @@ static bool admit(engine *e, request *r) {
   }
   r->n_computed = reused * m->block_size;
   for (int64_t i = 0; r->logits && i < r->n_computed * m->vocabulary; i++)
-    r->logits[i] = NAN;
+    ((float *)r->logits->data)[i] = NAN;
   r->state = state;
   return e->state_taken[state] = true;
 }
@@ -215,11 +214,12 @@ static DLTensor *sample(const engine *e, DLTensor *logits, request *const *reque
   model *m = e->model;
   arena *a = &m->step;
   int64_t n = logits->shape[0], v = logits->shape[1];
-  DLTensor *ids = tensor(a, int64, SHAPE(n)), *noise = tensor(a, float32, SHAPE(n, v));
+  DLTensor *ids = tensor(a, int64, SHAPE(n));
   if (e->temperature <= 0) {
     ok(fl_greedy_argmax(&m->ops, NULL, logits, ids));
     return ids;
   }
+  DLTensor *noise = tensor(a, float32, SHAPE(n, v));
   for (int64_t i = 0; i < n * v; i++) {
     const request *r = requests[i / v];
     uint64_t place = (uint64_t)(r - e->requests) << 40 | (uint64_t)r->n;
@@ -228,6 +228,7 @@ static DLTensor *sample(const engine *e, DLTensor *logits, request *const *reque
   }
   DLTensor *top_k = e->top_k ? filled(a, int64, n, (double)e->top_k) : NULL;
   DLTensor *top_p = e->top_p < 1 ? filled(a, float32, n, e->top_p) : NULL;
+  logits = converted(a, logits, float32);
   ok(fl_apply_temperature(&m->ops, NULL, logits, filled(a, float32, n, e->temperature), logits));
   if (top_k || top_p)
     ok(fl_apply_top_k_top_p(&m->ops, NULL, logits, top_k, top_p, logits));
@@ -244,24 +245,25 @@ static bool pass(engine *e, part *parts, request **next) {
     return false;
   arena_reset(&m->step);
   batch b = describe(e, parts, n);
-  const float *logits = data(model_run(m, &b));
-  DLTensor *last = tensor(&m->step, float32, SHAPE(n, v));
+  DLTensor *logits = model_run(m, &b), *last = tensor(&m->step, int64, SHAPE(n)); /* rows of those that go on */
   e->n_passes++;
   for (int64_t i = 0; i < n; i++) {
     request *r = parts[i].request;
     int64_t in_prompt = r->n_prompt - r->n_computed, rows = r->logits ? parts[i].n : 1;
     n_prompt += in_prompt < 0 ? 0 : in_prompt < parts[i].n ? in_prompt : parts[i].n;
     if (r->logits)
-      memcpy(r->logits + r->n_computed * v, logits + row * v, (size_t)(rows * v) * sizeof *logits);
+      put(r->logits, r->n_computed * v, view(&m->step, logits, row * v, NULL, SHAPE(rows, v)));
     row += rows;
     r->n_computed += parts[i].n;
     remember(e, r);
     if (r->n_computed < r->n)
       continue;
-    memcpy((float *)last->data + n_next * v, logits + (row - 1) * v, (size_t)v * sizeof *logits);
+    ((int64_t *)last->data)[n_next] = row - 1;
     next[n_next++] = r;
   }
-  DLTensor *ids = n_next ? sample(e, view(&m->step, last, 0, NULL, SHAPE(n_next, v)), next) : NULL;
+  if (n_next < row && n_next) /* otherwise it is all of them */
+    logits = rows_of(m, logits, view(&m->step, last, 0, NULL, SHAPE(n_next)));
+  DLTensor *ids = n_next ? sample(e, logits, next) : NULL;
   for (int64_t i = 0; i < n_next; i++) {
     next[i]->ids[next[i]->n++] = ((int64_t *)ids->data)[i];
     if (next[i]->n == next[i]->n_most)

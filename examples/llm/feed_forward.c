@@ -1,7 +1,6 @@
 /* What follows attention: a gated activation between two products, or a mixture of such experts: see llm.h. */
 #include "llm.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 /* ------------------------------------------------------------------------------------------------------- dense */
@@ -15,21 +14,19 @@ static DLTensor *run_dense(model *m, const void *self, const batch *b, DLTensor 
   int64_t n = b->n_tokens, size = d->gate.n;
   const int64_t strides[] = {2 * size, 1};
   DLTensor *both = tensor(&m->step, m->dtype, SHAPE(n, 2 * size)), *out = tensor(&m->step, m->dtype, SHAPE(n, size));
-  linear_into(m, x, &d->gate, view(&m->step, both, 0, strides, SHAPE(n, size)));
-  linear_into(m, x, &d->up, view(&m->step, both, size, strides, SHAPE(n, size)));
+  linear(m, x, &d->gate, view(&m->step, both, 0, strides, SHAPE(n, size)));
+  linear(m, x, &d->up, view(&m->step, both, size, strides, SHAPE(n, size)));
   ok(fl_silu_and_mul(&m->ops, NULL, both, out));
-  return linear(m, out, &d->down);
+  return linear(m, out, &d->down, NULL);
 }
 
-static dense *find_dense(model *m, const char *prefix, int64_t layer) {
-  static const char *const names[] = {"gate_proj", "up_proj", "down_proj"};
+static dense *find_dense(model *m, const char *prefix, const char *name) {
   dense *d = arena_take(&m->kept, sizeof *d);
-  projection *to[] = {&d->gate, &d->up, &d->down};
-  char name[128];
-  for (int i = 0; i < 3; i++) {
-    snprintf(name, sizeof name, "%s%s", prefix, names[i]);
-    *to[i] = find_projection(m, name, layer);
-  }
+  char whole[128];
+  snprintf(whole, sizeof whole, "%s%s.", prefix, name);
+  *d = (dense){.gate = find_projection(m, whole, "gate_proj"),
+               .up = find_projection(m, whole, "up_proj"),
+               .down = find_projection(m, whole, "down_proj")};
   return d;
 }
 
@@ -49,130 +46,95 @@ typedef struct experts {
 static DLTensor *run_experts(model *m, const void *self, const batch *b, DLTensor *x) {
   const experts *e = self;
   DLTensor *out = tensor(&m->step, m->dtype, SHAPE(b->n_tokens, m->hidden));
-  ok(fl_fused_moe(&m->ops, NULL, x, e->gate_up.weight, e->down.weight, linear(m, x, &e->router), e->top_k,
+  ok(fl_fused_moe(&m->ops, NULL, x, e->gate_up.weight, e->down.weight, linear(m, x, &e->router, NULL), e->top_k,
                   e->renormalize, e->grouped, e->groups, e->top_groups, e->scoring, e->factor, e->correction,
                   e->activation, false, NULL, e->gate_up.bias, e->down.bias, e->gate_up.scales, e->down.scales,
-                  SIZES(128, 128), 2, out));
+                  m->scale_block, 2, out));
   if (!e->shared)
     return out;
   DLTensor *shared = run_dense(m, e->shared, b, x);
   if (e->shared_gate.weight)
-    ok(fl_sigmoid_mul(&m->ops, NULL, shared, linear(m, x, &e->shared_gate), shared));
+    ok(fl_sigmoid_mul(&m->ops, NULL, shared, linear(m, x, &e->shared_gate, NULL), shared));
   ok(fl_add(&m->ops, NULL, out, shared, out));
   return out;
 }
 
-/* Routers and gates, which are small and decide much. */
-static projection unrounded(DLTensor *weight, DLTensor *bias) {
-  return (projection){weight, NULL, bias, weight ? weight->shape[0] : 0};
-}
-
-/* The experts' weights one behind the other, `parts` of each: that is how operators take them, and checkpoints do not
- * have them. What was copied may leave memory. */
-static projection stack(model *m, const char *prefix, const char *const *parts, int n_parts, int64_t layer, int64_t n) {
-  DLTensor *all = NULL;
-  char name[160], *at = NULL;
-  for (int64_t i = 0; i < n; i++)
-    for (int part = 0; part < n_parts; part++) {
-      snprintf(name, sizeof name, "%s%lld.%s.weight", prefix, (long long)i, parts[part]);
-      const DLTensor *one = weight(m, name, layer);
-      int64_t rows = n_parts * one->shape[0], k = one->shape[1];
-      if (!all) {
-        all = tensor(place_before_rounding(m, SHAPE(n, rows, k)), m->dtype, SHAPE(n, rows, k));
-        at = all->data;
-      }
-      if (bytes(one) * (size_t)(n * n_parts) != bytes(all))
-        fail("'%s' of layer %lld is of another size than the first expert's", name, (long long)layer);
-      at = (char *)memcpy(at, data(one), bytes(one)) + bytes(one);
-      checkpoint_release(&m->files, one);
-    }
-  return projected(m, all, NULL);
-}
-
 /* gpt-oss has them as [experts, in, out], or as codes: MXFP4 [experts, out, in / 32, 16 bytes] and their scales. */
-static projection gpt_oss_experts(model *m, const char *name, int64_t layer) {
-  char whole[3][128];
+static projection gpt_oss_experts(model *m, const char *prefix, const char *name) {
+  char whole[3][64];
   static const char *const ends[] = {"_bias", "_blocks", "_scales"};
   for (int i = 0; i < 3; i++)
     snprintf(whole[i], sizeof whole[i], "%s%s", name, ends[i]);
-  const DLTensor *codes = stored_weight(m, whole[1], layer);
+  DLTensor *bias = weight(m, prefix, whole[0]), *codes = stored_weight(m, prefix, whole[1]);
   if (codes && (codes->ndim != 4 || codes->shape[3] != 16))
-    fail("'%s' of layer %lld: expected blocks of 16 bytes", whole[1], (long long)layer);
+    fail("'%s%s': expected blocks of 16 bytes", prefix, whole[1]);
   if (codes)
     return (projection){view(&m->kept, codes, 0, NULL, SHAPE(codes->shape[0], codes->shape[1], 16 * codes->shape[2])),
-                        stored_weight(m, whole[2], layer), weight(m, whole[0], layer), 0};
-  DLTensor *t = weight(m, name, layer);
-  int64_t n = t->shape[0], rows = t->shape[1], columns = t->shape[2];
-  size_t size = t->dtype.bits / 8u;
-  DLTensor *made = tensor(place_before_rounding(m, SHAPE(n, columns, rows)), m->dtype, SHAPE(n, columns, rows));
-  const char *from = data(t);
-  char *to = made->data;
-  for (int64_t i = 0; i < n; i++)
-    for (int64_t column = 0; column < columns; column++)
-      for (int64_t row = 0; row < rows; row++, to += size)
-        memcpy(to, from + (size_t)((i * rows + row) * columns + column) * size, size);
-  checkpoint_release(&m->files, t);
-  return projected(m, made, weight(m, whole[0], layer));
+                        stored_weight(m, prefix, whole[2]), bias, 0};
+  arena once = {0};
+  DLTensor *t = weight_in(m, &once, prefix, name);
+  int64_t n = t->shape[0], in = t->shape[1], out = t->shape[2];
+  DLTensor *turned = tensor(place_to_round(m), m->dtype, SHAPE(n, out, in));
+  put(turned, 0, view(&once, t, 0, SIZES(in * out, 1, out), SHAPE(n, out, in)));
+  arena_reset(&once);
+  return projected(m, turned, bias);
 }
 
-#define MLP "model.layers.%d.mlp."
+/* How families name their weights, and what they do where config.json does not say it. */
+static const struct mixture {
+  const char *router; /* which tells them apart */
+  const char *experts, *names[3], *activation;
+  bool renormalize;
+} mixtures[] = {
+    {"mlp.router", "mlp.experts.", {NULL}, "swigluoai", true},                                /* gpt-oss */
+    {"block_sparse_moe.gate", "block_sparse_moe.experts.", {"w1", "w3", "w2"}, "silu", true}, /* Mixtral */
+    /* Qwen2-MoE, Qwen3-MoE, Qwen3-Next, DeepSeek */
+    {"mlp.gate", "mlp.experts.", {"gate_proj", "up_proj", "down_proj"}, "silu", false},
+};
 
-static void gpt_oss(model *m, experts *e, int64_t layer) {
-  e->router = unrounded(weight(m, MLP "router.weight", layer), weight(m, MLP "router.bias", layer));
-  e->gate_up = gpt_oss_experts(m, MLP "experts.gate_up_proj", layer);
-  e->down = gpt_oss_experts(m, MLP "experts.down_proj", layer);
-  e->activation = "swigluoai";
-  e->renormalize = true;
+/* Routers and gates, which are small and decide much, are not rounded. */
+static projection find_router(model *m, const char *prefix, const char *name) {
+  char weight_name[64], bias_name[64];
+  snprintf(weight_name, sizeof weight_name, "%s.weight", name);
+  snprintf(bias_name, sizeof bias_name, "%s.bias", name);
+  DLTensor *found = optional_weight(m, prefix, weight_name);
+  return (projection){found, NULL, optional_weight(m, prefix, bias_name), found ? found->shape[0] : 0};
 }
 
-static void mixtral(model *m, experts *e, int64_t layer) {
-  static const char *const gate_up[] = {"w1", "w3"}, *const down[] = {"w2"};
-  int64_t n = config_int(&m->files, "num_local_experts", NULL);
-  e->router = unrounded(weight(m, "model.layers.%d.block_sparse_moe.gate.weight", layer), NULL);
-  e->gate_up = stack(m, "model.layers.%d.block_sparse_moe.experts.", gate_up, 2, layer, n);
-  e->down = stack(m, "model.layers.%d.block_sparse_moe.experts.", down, 1, layer, n);
-  e->renormalize = true;
-}
-
-/* Qwen2-MoE, Qwen3-MoE, Qwen3-Next, DeepSeek. */
-static void routed(model *m, experts *e, int64_t layer) {
-  static const char *const gate_up[] = {"gate_proj", "up_proj"}, *const down[] = {"down_proj"};
-  static const int64_t one = 1;
-  int64_t none = 0, n = config_int(&m->files, "n_routed_experts", &none);
-  const char *scoring = json_string_value(json_object_get(m->files.config, "scoring_func"));
-  n = n ? n : config_int(&m->files, "num_experts", NULL);
-  e->router = unrounded(weight(m, MLP "gate.weight", layer), NULL);
-  e->correction = optional_weight(m, MLP "gate.e_score_correction_bias", layer);
-  e->gate_up = stack(m, MLP "experts.", gate_up, 2, layer, n);
-  e->down = stack(m, MLP "experts.", down, 1, layer, n);
-  e->renormalize = config_is(&m->files, "norm_topk_prob", false);
-  e->scoring = scoring ? scoring : e->correction ? "sigmoid" : "softmax";
-  e->groups = config_int(&m->files, "n_group", &one);
-  e->top_groups = config_int(&m->files, "topk_group", &one);
-  e->grouped = json_object_get(m->files.config, "n_group") != NULL;
-  e->factor = config_number(m->files.config, "routed_scaling_factor", 1);
-  e->shared_gate = unrounded(optional_weight(m, MLP "shared_expert_gate.weight", layer), NULL);
-  if (e->shared_gate.weight)
-    e->shared = find_dense(m, MLP "shared_expert.", layer);
-  else if (optional_weight(m, MLP "shared_experts.up_proj.weight", layer))
-    e->shared = find_dense(m, MLP "shared_experts.", layer);
-}
-
-block feed_forward_block(model *m, int64_t layer) {
-  static const struct {
-    const char *sign; /* a weight that only these have */
-    void (*find)(model *m, experts *e, int64_t layer);
-  } kinds[] = {{MLP "router.weight", gpt_oss},
-               {"model.layers.%d.block_sparse_moe.gate.weight", mixtral},
-               {MLP "gate.weight", routed}};
-  for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
-    if (!optional_weight(m, kinds[i].sign, layer))
-      continue;
-    experts *e = arena_take(&m->kept, sizeof *e);
-    *e = (experts){.activation = "silu", .scoring = "softmax", .groups = 1, .top_groups = 1, .factor = 1};
-    e->top_k = config_int(&m->files, "num_experts_per_tok", NULL);
-    kinds[i].find(m, e, layer);
-    return (block){run_experts, e};
+static experts *find_mixture(model *m, const char *prefix, const struct mixture *kind, projection router) {
+  static const char *const shared[] = {"mlp.shared_expert", "mlp.shared_experts"};
+  char whole[128];
+  experts *e = arena_take(&m->kept, sizeof *e);
+  DLTensor *correction = optional_weight(m, prefix, "mlp.gate.e_score_correction_bias");
+  *e = (experts){.router = router,
+                 .correction = correction,
+                 .shared_gate = find_router(m, prefix, "mlp.shared_expert_gate"),
+                 .activation = kind->activation,
+                 .scoring = config_text(m->config, "scoring_func", correction ? "sigmoid" : "softmax"),
+                 .top_k = config_int(m->config, "num_experts_per_tok", REQUIRED),
+                 .groups = config_int(m->config, "n_group", 1),
+                 .top_groups = config_int(m->config, "topk_group", 1),
+                 .renormalize = config_is(m->config, "norm_topk_prob", kind->renormalize),
+                 .grouped = json_object_get(m->config, "n_group") != NULL,
+                 .factor = config_number(m->config, "routed_scaling_factor", 1)};
+  snprintf(whole, sizeof whole, "%s%s", prefix, kind->experts);
+  e->gate_up =
+      kind->names[0] ? find_experts(m, whole, 2, kind->names, router.n) : gpt_oss_experts(m, whole, "gate_up_proj");
+  e->down =
+      kind->names[0] ? find_experts(m, whole, 1, kind->names + 2, router.n) : gpt_oss_experts(m, whole, "down_proj");
+  for (int i = 0; i < 2; i++) {
+    snprintf(whole, sizeof whole, "%s.up_proj.weight", shared[i]);
+    if (stored_weight(m, prefix, whole))
+      e->shared = find_dense(m, prefix, shared[i]);
   }
-  return (block){run_dense, find_dense(m, MLP, layer)};
+  return e;
+}
+
+block feed_forward_block(model *m, const char *prefix) {
+  for (size_t i = 0; i < sizeof mixtures / sizeof *mixtures; i++) {
+    projection router = find_router(m, prefix, mixtures[i].router);
+    if (router.weight)
+      return (block){.run = run_experts, .self = find_mixture(m, prefix, &mixtures[i], router)};
+  }
+  return (block){.run = run_dense, .self = find_dense(m, prefix, "mlp")};
 }

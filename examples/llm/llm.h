@@ -6,7 +6,8 @@
  *   checkpoint.c   config.json and *.safetensors, mapped, not read
  *   tensors.c      tensors, and the memory that they are made in
  *   rope.c         tables of angles
- *   model.c        which architecture is made of which blocks; the pass through the layers
+ *   model.c        which architecture is made of which blocks; the pass through them
+ *   weights.c      weights by name, float8 with scales for blocks among them; linear layers
  *   quantise.c     weights rounded to 8 or 4 bits
  *   attention.c    Llama, Mistral, Mixtral, Qwen2, Qwen3, gpt-oss, Qwen3-Next: attention over the paged cache
  *   latent.c       DeepSeek-V2 and V3: latent attention
@@ -52,18 +53,16 @@ int64_t elements(const DLTensor *t);
 size_t bytes(const DLTensor *t);
 /* Its first element, at byte_offset. */
 void *data(const DLTensor *t);
+/* Copies what `from`, of any strides and element type, has into elements `at` on of `to`, which is compact. */
+void put(DLTensor *to, int64_t at, const DLTensor *from);
 /* A copy in another element type; the tensor itself if it has that already, or is NULL. */
 DLTensor *converted(arena *a, DLTensor *t, DLDataType dtype);
 
 /* A Hugging Face directory. */
 typedef struct checkpoint {
-  json_t *config;
-  struct named_tensor {
-    const char *name;
-    DLTensor *tensor;
-  } * tensors; /* by name */
-  size_t n, n_files;
+  json_t *config, *tensors; /* the second: addresses of tensors by name; an object is a hash table */
   struct mapped_file {
+    struct mapped_file *next;
     char *memory;
     size_t size;
   } * files;
@@ -73,13 +72,15 @@ void checkpoint_open(checkpoint *c, const char *directory, arena *kept);
 void checkpoint_close(checkpoint *c);
 /* NULL: there is none of that name. */
 DLTensor *checkpoint_find(const checkpoint *c, const char *name);
-/* Its pages may leave memory: it was copied. */
-void checkpoint_release(const checkpoint *c, const DLTensor *t);
+/* What was read so far may leave memory: it was copied, or is read again. */
+void checkpoint_release(const checkpoint *c);
 
-/* Of config.json; `fallback` where the key is missing or null, NULL: that is an error. */
-int64_t config_int(const checkpoint *c, const char *key, const int64_t *fallback);
-double config_number(const json_t *object, const char *key, double fallback);
-bool config_is(const checkpoint *c, const char *key, bool fallback);
+/* Of config.json or an object in it; `fallback` where the key is missing or null, REQUIRED: that is an error. */
+#define REQUIRED INT64_MIN
+int64_t config_int(const json_t *config, const char *key, int64_t fallback);
+double config_number(const json_t *config, const char *key, double fallback);
+const char *config_text(const json_t *config, const char *key, const char *fallback);
+bool config_is(const json_t *config, const char *key, bool fallback);
 
 /* What one pass computes: tokens of several requests, one after the other. Sequence i is tokens query_start_loc[i] to
  * [i + 1] - 1, the last of its seq_lens[i]. */
@@ -97,98 +98,107 @@ typedef struct batch {
 
 typedef struct model model;
 
-/* A linear layer, with its weight as the checkpoint has it or rounded to fewer bits. */
+/* A linear layer, or the same of each expert, with its weight as the checkpoint has it or rounded to fewer bits. */
 typedef struct projection {
-  DLTensor *weight, *scales, *bias; /* scales NULL: it was not rounded; bias may be NULL */
+  DLTensor *weight, *scales, *bias; /* scales NULL: the weight is no code; bias may be NULL */
   int64_t n;                        /* rows: what it computes of a token */
 } projection;
 
-/* A layer has one that mixes tokens and perhaps one that does not. Gives x's successor, without the residual. */
+/* What a residual goes through: a layer has a block that mixes tokens and mostly one that does not. `run` gives x's
+ * successor, without the residual. */
 typedef struct block {
   DLTensor *(*run)(model *m, const void *self, const batch *b, DLTensor *x);
   void *self;
+  DLTensor *norm; /* of x, before it */
 } block;
-
-typedef struct model_layer {
-  DLTensor *mixer_norm, *feed_forward_norm; /* the second NULL: there is no feed_forward */
-  block mixer, feed_forward;
-} model_layer;
 
 struct model {
   fl_ops ops;
   checkpoint files;
-  arena kept, step; /* weights that had to be rearranged, caches; what one pass computes */
+  const json_t *config; /* that of the files */
+  arena kept, step;     /* weights that had to be rearranged, caches; what one pass computes */
   DLDataType dtype;
-  const struct format *format;                   /* of projections; NULL: as they are */
-  bool dequantised;                              /* they are rounded to it, and kept in dtype */
-  int64_t hidden, n_layers, vocabulary, longest; /* longest: tokens that the angles reach to */
+  const struct format *format;         /* that projections are rounded to; NULL: as they are */
+  bool dequantised;                    /* codes are kept as what they stand for, in dtype */
+  int64_t scale_block[2];              /* rows and columns of a weight that share a scale */
+  int64_t hidden, vocabulary, longest; /* longest: tokens that the angles reach to */
   double epsilon;
   bool norms_from_one; /* their weights are counted from 1 */
   bool has_states;     /* recurrent: what a prefix leaves behind cannot be shared */
   int64_t n_blocks, block_size, n_states;
   DLTensor *embedding, *norm, *head, *cos, *sin;
-  model_layer *layers;
+  block *chain;
+  int64_t n_chain;
 };
 
 /* `m` has the sizes of caches (n_blocks, block_size, n_states), format and dequantised. */
 void model_open(model *m, fl_host *host, const char *directory, const char *dtype);
 void model_close(model *m);
-/* Logits of b->wanted in float32, in m->step. */
+/* Logits of b->wanted, in m->step. */
 DLTensor *model_run(model *m, const batch *b);
+/* Rows of a matrix, in m->step. */
+DLTensor *rows_of(model *m, DLTensor *x, DLTensor *rows);
+/* In place; with a residual, that becomes residual + x first, and x its norm. */
+void norm(model *m, DLTensor *x, DLTensor *residual, DLTensor *weight);
 
-/* The weight of that name, of a layer where it has a %d, in the model's element type. `weight` must be there. */
-DLTensor *weight(model *m, const char *name, int64_t layer);
-DLTensor *optional_weight(model *m, const char *name, int64_t layer);
-/* As the file has it; NULL: it has none. */
-DLTensor *stored_weight(const model *m, const char *name, int64_t layer);
+/* Weights have a name behind a prefix, "model.layers.3." or the like. As the file has it; NULL: it has none. */
+DLTensor *stored_weight(const model *m, const char *prefix, const char *name);
+/* In the model's element type: as the file has it, or made in `a`. It must be there. */
+DLTensor *weight_in(model *m, arena *a, const char *prefix, const char *name);
+DLTensor *weight(model *m, const char *prefix, const char *name); /* in m->kept */
+DLTensor *optional_weight(model *m, const char *prefix, const char *name);
+/* That of name.weight and, if there is one, name.bias. */
+projection find_projection(model *m, const char *prefix, const char *name);
+/* Those of experts 0 to n - 1, prefix0.name.weight and so on, one behind the other, several names of each. */
+projection find_experts(model *m, const char *prefix, int n_names, const char *const *names, int64_t n);
+/* x through it, into `out`; NULL: a new tensor. */
+DLTensor *linear(model *m, DLTensor *x, const projection *p, DLTensor *out);
 
 /* fp8, int8 or int4. */
 const struct format *format_named(const char *name);
-/* Of a weight [n, k], or experts' [experts, n, k]; rounded, if the format takes its sizes. */
+/* Of a weight [n, k], or experts' [experts, n, k], that lies in a file or in place_to_round; rounded, if the format
+ * takes its sizes. */
 projection projected(model *m, DLTensor *weight, DLTensor *bias);
-/* Where a weight of that size is rearranged for it: kept, unless it is rounded. */
-arena *place_before_rounding(model *m, int ndim, const int64_t *shape);
-/* That of name.weight and, if there is one, name.bias. */
-projection find_projection(model *m, const char *name, int64_t layer);
-DLTensor *linear(model *m, DLTensor *x, const projection *p);
-void linear_into(model *m, DLTensor *x, const projection *p, DLTensor *out);
-/* In place; with a residual, that becomes residual + x first, and x its norm. */
-void norm(model *m, DLTensor *x, DLTensor *residual, DLTensor *weight);
+arena *place_to_round(model *m);
+
 /* float32[longest, dimensions / 2], by the config's rope_parameters; returns what attention's scale is to be multiplied
  * with. */
 double make_angles(model *m, int64_t dimensions);
 
-/* Blocks of layer `layer`: read the config, find the weights, make the cache. */
-block attention_block(model *m, int64_t layer);
-block latent_block(model *m, int64_t layer);
-block delta_net_block(model *m, int64_t layer);
-block mamba2_block(model *m, int64_t layer);
-block feed_forward_block(model *m, int64_t layer);
+/* Blocks of a layer: read the config, find the weights behind the prefix, make the cache. `kind` is what the config's
+ * layer_types says of the layer; NULL: nothing. */
+block attention_block(model *m, const char *prefix, const char *kind);
+block latent_block(model *m, const char *prefix, const char *kind);
+block delta_net_block(model *m, const char *prefix, const char *kind);
+block mamba2_block(model *m, const char *prefix, const char *kind);
+block feed_forward_block(model *m, const char *prefix);
 
 typedef struct request {
   int64_t *ids; /* the prompt, then what is generated */
   int64_t n_prompt, n, n_most, n_computed, n_blocks;
   int32_t *blocks;
-  int32_t state; /* slot; -1: waits */
-  float *logits; /* [n_most, vocabulary], of each computed token, NaN of those in the cache; NULL: not kept */
+  int32_t state;    /* slot; -1: waits */
+  DLTensor *logits; /* float32[n_most, vocabulary], of each computed token, NaN of those in the cache; NULL: not kept */
 } request;
 
 typedef struct engine {
   model *model;
+  int64_t tokens_at_once, at_once; /* of a pass, and requests of it; longer prompts are taken in parts */
+  double temperature, top_p;       /* 0: the most probable token; 1: all */
+  int64_t top_k;                   /* 0: all */
+  uint64_t seed;
+  bool timing; /* a line for each pass, to standard error */
   arena memory;
   request *requests;
-  int64_t n_requests, tokens_at_once, at_once; /* of a pass; longer prompts are taken in parts */
-  double temperature, top_p;                   /* 0: the most probable token; 1: all */
-  int64_t top_k;                               /* 0: all */
-  uint64_t seed;
-  struct cached_block *cached;                               /* what each block of the cache holds */
-  bool *state_taken, timing;                                 /* timing: a line for each pass, to standard error */
+  int64_t n_requests;
+  struct cached_block *cached; /* what each block of the cache holds */
+  bool *state_taken;
   int64_t n_passes, n_prompt_tokens, n_generated, n_decoded; /* the last: in passes without prompts */
   double prompt_seconds, generate_seconds; /* of passes with a prompt's tokens in them; of the others */
 } engine;
 
-/* For so many requests. */
-void engine_make(engine *e, model *m, int64_t n_requests);
+/* For so many requests. `e` has what comes before its memory. */
+void engine_make(engine *e, int64_t n_requests);
 /* The engine copies `ids`. */
 void engine_add(engine *e, const int64_t *ids, int64_t n, int64_t n_more, bool keep_logits);
 /* Until each request has its tokens. */

@@ -93,8 +93,8 @@ static void print_statistics(const engine *e) {
   struct rusage used;
   size_t mapped = 0;
   getrusage(RUSAGE_SELF, &used);
-  for (size_t i = 0; i < m->files.n_files; i++)
-    mapped += m->files.files[i].size;
+  for (const struct mapped_file *f = m->files.files; f; f = f->next)
+    mapped += f->size;
   fprintf(stderr, "passes: %lld; tokens of prompts: %lld, %.1f/s; generated: %lld, %.1f/s in passes without prompts\n",
           (long long)e->n_passes, (long long)e->n_prompt_tokens, (double)e->n_prompt_tokens / e->prompt_seconds,
           (long long)e->n_generated, e->n_decoded ? (double)e->n_decoded / e->generate_seconds : 0);
@@ -110,12 +110,11 @@ static void save(engine *e, const char *path) {
   const DLTensor **tensors = arena_take(a, (size_t)n * sizeof *tensors);
   for (int64_t i = 0; i < n; i++) {
     const request *r = &e->requests[i / 2];
-    DLTensor ids = {.data = r->ids, .device = {kDLCPU, 0}, .dtype = int64},
-             logits = {.data = r->logits, .device = {kDLCPU, 0}, .dtype = float32};
+    DLTensor ids = {.data = r->ids, .device = {kDLCPU, 0}, .dtype = int64};
     char *name = arena_take(a, NAME);
     snprintf(name, NAME, "%s_%lld", i % 2 ? "logits" : "tokens", (long long)i / 2);
     names[i] = name;
-    tensors[i] = i % 2 ? view(a, &logits, 0, NULL, SHAPE(r->n_computed, e->model->vocabulary))
+    tensors[i] = i % 2 ? view(a, r->logits, 0, NULL, SHAPE(r->n_computed, e->model->vocabulary))
                        : view(a, &ids, r->n_prompt, NULL, SHAPE(r->n - r->n_prompt));
   }
   ok(fl_save_tensors(path, names, tensors, (uint32_t)n, NULL, 0));
@@ -125,7 +124,6 @@ int main(int argc, char **argv) {
   options o = {.number = {[TOKENS] = 16, [BLOCKS] = 64, [BLOCK_SIZE] = 16, [AT_ONCE] = 16, [PASS] = 512, [TOP_P] = 1}};
   arena kept = {0};
   fl_host *host = NULL;
-  engine e;
   o.prompts = arena_take(&kept, (size_t)argc * sizeof *o.prompts);
   argp_err_exit_status = 2;
   argp_parse(&(struct argp){known, take, "MODEL", about, NULL, NULL, NULL}, argc, argv, 0, NULL, &o);
@@ -137,13 +135,15 @@ int main(int argc, char **argv) {
   setenv("VLLM_FL_LOG_LEVEL", "WARNING", 0); /* unless somebody wants more */
   ok(fl_host_create(NULL, &host));
   model_open(&m, host, o.directory, o.words[DTYPE]);
-  engine_make(&e, &m, o.n_prompts);
-  e.tokens_at_once = (int64_t)o.number[PASS];
-  e.temperature = o.number[TEMPERATURE];
-  e.top_k = (int64_t)o.number[TOP_K];
-  e.top_p = o.number[TOP_P];
-  e.seed = (uint64_t)o.number[SEED];
-  e.timing = o.words[TIMING] != NULL;
+  engine e = {.model = &m,
+              .tokens_at_once = (int64_t)o.number[PASS],
+              .at_once = (int64_t)o.number[AT_ONCE],
+              .temperature = o.number[TEMPERATURE],
+              .top_p = o.number[TOP_P],
+              .top_k = (int64_t)o.number[TOP_K],
+              .seed = (uint64_t)o.number[SEED],
+              .timing = o.words[TIMING] != NULL};
+  engine_make(&e, o.n_prompts);
   for (int64_t i = 0; i < o.n_prompts; i++)
     add_prompt(&e, o.prompts[i], (int64_t)o.number[TOKENS], o.words[LOGITS] != NULL);
   engine_run(&e);

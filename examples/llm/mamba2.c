@@ -18,28 +18,27 @@ static DLTensor *run(model *m, const void *self, const batch *b, DLTensor *x) {
   return out;
 }
 
-#define PREFIX "backbone.layers.%d.mixer."
-
-block mamba2_block(model *m, int64_t layer) {
+block mamba2_block(model *m, const char *prefix, const char *kind) {
   mamba2 *l = arena_take(&m->kept, sizeof *l);
-  DLTensor *a_log = converted(&m->kept, weight(m, PREFIX "A_log", layer), float32);
-  DLTensor *conv = weight(m, PREFIX "conv1d.weight", layer);
-  int64_t n_state = config_int(&m->files, "state_size", NULL), width = conv->shape[2];
-  *l = (mamba2){.in = weight(m, PREFIX "in_proj.weight", layer),
-                .out = weight(m, PREFIX "out_proj.weight", layer),
+  (void)kind; /* all layers are alike */
+  DLTensor *a_log = converted(&m->kept, weight(m, prefix, "mixer.A_log"), float32);
+  DLTensor *conv = weight(m, prefix, "mixer.conv1d.weight");
+  int64_t n_state = config_int(m->config, "state_size", REQUIRED), width = conv->shape[2];
+  *l = (mamba2){.in = weight(m, prefix, "mixer.in_proj.weight"),
+                .out = weight(m, prefix, "mixer.out_proj.weight"),
                 .conv = view(&m->kept, conv, 0, NULL, SHAPE(conv->shape[0], width)),
-                .conv_bias = optional_weight(m, PREFIX "conv1d.bias", layer),
-                .dt_bias = weight(m, PREFIX "dt_bias", layer),
+                .conv_bias = optional_weight(m, prefix, "mixer.conv1d.bias"),
+                .dt_bias = weight(m, prefix, "mixer.dt_bias"),
                 .a = tensor(&m->kept, float32, SHAPE(a_log->shape[0])),
-                .d = weight(m, PREFIX "D", layer),
-                .norm = weight(m, PREFIX "norm.weight", layer),
+                .d = weight(m, prefix, "mixer.D"),
+                .norm = weight(m, prefix, "mixer.norm.weight"),
                 .conv_state = tensor(&m->kept, m->dtype, SHAPE(m->n_states, conv->shape[0], width - 1)),
-                .groups = config_int(&m->files, "n_groups", NULL),
-                .head_size = config_int(&m->files, "head_dim", NULL),
-                .chunk = config_int(&m->files, "chunk_size", NULL)};
+                .groups = config_int(m->config, "n_groups", REQUIRED),
+                .head_size = config_int(m->config, "head_dim", REQUIRED),
+                .chunk = config_int(m->config, "chunk_size", REQUIRED)};
   l->state = tensor(&m->kept, float32, SHAPE(m->n_states, a_log->shape[0], l->head_size, n_state));
   for (int64_t i = 0; i < a_log->shape[0]; i++)
     ((float *)l->a->data)[i] = -expf(((float *)data(a_log))[i]);
   m->has_states = true;
-  return (block){run, l};
+  return (block){.run = run, .self = l};
 }

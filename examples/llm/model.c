@@ -3,27 +3,20 @@
 
 #include <string.h>
 
-/* Names of weights. */
+/* Names of weights, the last three behind those of a layer. */
 typedef struct names {
-  const char *embedding, *norm, *mixer_norm, *feed_forward_norm; /* the last NULL: layers have but a mixer */
+  const char *embedding, *norm, *layer, *mixer_norm, *feed_forward_norm; /* the last NULL: layers have but a mixer */
 } names;
 
-static const names decoder = {"model.embed_tokens.weight", "model.norm.weight",
-                              "model.layers.%d.input_layernorm.weight",
-                              "model.layers.%d.post_attention_layernorm.weight"};
-static const names backbone = {"backbone.embeddings.weight", "backbone.norm_f.weight", "backbone.layers.%d.norm.weight",
-                               NULL};
-
-static block qwen3_next_mixer(model *m, int64_t layer) {
-  const json_t *kinds = json_object_get(m->files.config, "layer_types");
-  const char *kind = json_string_value(json_array_get(kinds, (size_t)layer));
-  return kind && !strcmp(kind, "linear_attention") ? delta_net_block(m, layer) : attention_block(m, layer);
-}
+static const names decoder = {"model.embed_tokens.weight", "model.norm.weight", "model.layers.",
+                              "input_layernorm.weight", "post_attention_layernorm.weight"};
+static const names backbone = {"backbone.embeddings.weight", "backbone.norm_f.weight", "backbone.layers.",
+                               "norm.weight", NULL};
 
 static const struct architecture {
   const char *name; /* as config.json has it */
   const names *names;
-  block (*mixer)(model *m, int64_t layer);
+  block (*mixer)(model *m, const char *prefix, const char *kind); /* of layers that are not of linear attention */
   bool norms_from_one;
 } architectures[] = {
     {"LlamaForCausalLM", &decoder, attention_block, false},
@@ -36,94 +29,73 @@ static const struct architecture {
     {"GptOssForCausalLM", &decoder, attention_block, false},
     {"DeepseekV2ForCausalLM", &decoder, latent_block, false},
     {"DeepseekV3ForCausalLM", &decoder, latent_block, false},
-    {"Qwen3NextForCausalLM", &decoder, qwen3_next_mixer, true},
+    {"Qwen3NextForCausalLM", &decoder, attention_block, true},
     {"Mamba2ForCausalLM", &backbone, mamba2_block, false},
 };
 
 static const struct architecture *architecture_of(const model *m) {
-  const char *name = json_string_value(json_array_get(json_object_get(m->files.config, "architectures"), 0));
+  const char *name = json_string_value(json_array_get(json_object_get(m->config, "architectures"), 0));
   for (size_t i = 0; name && i < sizeof architectures / sizeof *architectures; i++)
     if (!strcmp(architectures[i].name, name))
       return &architectures[i];
   fail("config.json: architecture '%s' is not known here", name ? name : "");
 }
 
-DLTensor *stored_weight(const model *m, const char *name, int64_t layer) {
-  char whole[256];
-  const char *number = strstr(name, "%d");
-  int before = number ? (int)(number - name) : (int)strlen(name);
-  int n = snprintf(whole, sizeof whole, "%.*s", before, name);
-  if (number)
-    snprintf(whole + n, sizeof whole - (size_t)n, "%lld%s", (long long)layer, number + 2);
-  return checkpoint_find(&m->files, whole);
-}
-
-DLTensor *optional_weight(model *m, const char *name, int64_t layer) {
-  DLTensor *found = stored_weight(m, name, layer);
-  if (found && found->dtype.bits == 8)
-    fail("'%s' of layer %lld is a code with a scale elsewhere, which is not known here", name, (long long)layer);
-  DLTensor *made = converted(&m->kept, found, m->dtype);
-  if (made != found)
-    checkpoint_release(&m->files, found);
-  return made;
-}
-
-DLTensor *weight(model *m, const char *name, int64_t layer) {
-  DLTensor *found = optional_weight(m, name, layer);
-  if (!found)
-    fail("the checkpoint has no '%s' of layer %lld", name, (long long)layer);
-  return found;
-}
-
-projection find_projection(model *m, const char *name, int64_t layer) {
-  char weight_name[256], bias_name[256];
-  snprintf(weight_name, sizeof weight_name, "%s.weight", name);
-  snprintf(bias_name, sizeof bias_name, "%s.bias", name);
-  return projected(m, weight(m, weight_name, layer), optional_weight(m, bias_name, layer));
+/* Of layer i its mixer, and what follows that. */
+static void add_layer(model *m, const struct architecture *a, int64_t i) {
+  char prefix[64];
+  const json_t *kinds = json_object_get(m->config, "layer_types");
+  const char *kind = json_string_value(json_array_get(kinds, (size_t)i));
+  bool is_linear = kind && !strcmp(kind, "linear_attention");
+  snprintf(prefix, sizeof prefix, "%s%lld.", a->names->layer, (long long)i);
+  block mixer = is_linear ? delta_net_block(m, prefix, kind) : a->mixer(m, prefix, kind);
+  mixer.norm = weight(m, prefix, a->names->mixer_norm);
+  m->chain[m->n_chain++] = mixer;
+  if (a->names->feed_forward_norm) {
+    block feed_forward = feed_forward_block(m, prefix);
+    feed_forward.norm = weight(m, prefix, a->names->feed_forward_norm);
+    m->chain[m->n_chain++] = feed_forward;
+  }
+  checkpoint_release(&m->files);
 }
 
 void model_open(model *m, fl_host *host, const char *directory, const char *dtype) {
-  static const int64_t usual = 2048;
   ok(fl_ops_init(&m->ops, host));
   checkpoint_open(&m->files, directory, &m->kept);
+  m->config = m->files.config;
   const struct architecture *a = architecture_of(m);
-  DLTensor *embedding = checkpoint_find(&m->files, a->names->embedding);
+  const json_t *quantised = json_object_get(m->config, "quantization_config"),
+               *block_sizes = json_object_get(quantised, "weight_block_size");
+  const DLTensor *embedding = stored_weight(m, "", a->names->embedding);
   const fl_element_type *type = dtype ? fl_element_type_named(dtype) : NULL;
   if (dtype && (!type || !(type->bit & (FL_FLOAT32 | FL_FLOAT16 | FL_BFLOAT16))))
     fail("element type '%s': expected float32, float16 or bfloat16", dtype);
   if (!embedding || embedding->ndim != 2)
     fail("the checkpoint has no '%s'", a->names->embedding);
+  for (size_t i = 0; i < 2; i++) {
+    m->scale_block[i] = block_sizes ? json_integer_value(json_array_get(block_sizes, i)) : 128;
+    if (m->scale_block[i] < 1)
+      fail("config.json: 'weight_block_size' is something else, expected two sizes above 0");
+  }
+  int64_t n_layers = config_int(m->config, "num_hidden_layers", REQUIRED);
   m->dtype = type ? type->dtype : embedding->dtype;
   m->vocabulary = embedding->shape[0];
   m->hidden = embedding->shape[1];
-  m->n_layers = config_int(&m->files, "num_hidden_layers", NULL);
-  m->longest = config_int(&m->files, "max_position_embeddings", &usual);
-  m->epsilon =
-      config_number(m->files.config, "rms_norm_eps", config_number(m->files.config, "layer_norm_epsilon", 1e-6));
+  m->longest = config_int(m->config, "max_position_embeddings", 2048);
+  m->epsilon = config_number(m->config, "rms_norm_eps", config_number(m->config, "layer_norm_epsilon", 1e-6));
   m->norms_from_one = a->norms_from_one;
-  m->embedding = weight(m, a->names->embedding, 0);
-  m->norm = weight(m, a->names->norm, 0);
-  m->head = config_is(&m->files, "tie_word_embeddings", false) ? m->embedding : weight(m, "lm_head.weight", 0);
-  m->layers = arena_take(&m->kept, (size_t)m->n_layers * sizeof *m->layers);
-  for (int64_t i = 0; i < m->n_layers; i++) {
-    m->layers[i] = (model_layer){.mixer_norm = weight(m, a->names->mixer_norm, i), .mixer = a->mixer(m, i)};
-    if (!a->names->feed_forward_norm)
-      continue;
-    m->layers[i].feed_forward_norm = weight(m, a->names->feed_forward_norm, i);
-    m->layers[i].feed_forward = feed_forward_block(m, i);
-  }
+  m->embedding = weight(m, "", a->names->embedding);
+  m->norm = weight(m, "", a->names->norm);
+  m->head = config_is(m->config, "tie_word_embeddings", false) ? m->embedding : weight(m, "", "lm_head.weight");
+  m->chain = arena_take(&m->kept, 2 * (size_t)n_layers * sizeof *m->chain);
+  for (int64_t i = 0; i < n_layers; i++)
+    add_layer(m, a, i);
 }
 
 void model_close(model *m) {
   checkpoint_close(&m->files);
   arena_reset(&m->kept);
   arena_reset(&m->step);
-}
-
-DLTensor *linear(model *m, DLTensor *x, const projection *p) {
-  DLTensor *out = tensor(&m->step, m->dtype, SHAPE(x->shape[0], p->n));
-  linear_into(m, x, p, out);
-  return out;
 }
 
 void norm(model *m, DLTensor *x, DLTensor *residual, DLTensor *weight) {
@@ -133,29 +105,22 @@ void norm(model *m, DLTensor *x, DLTensor *residual, DLTensor *weight) {
     ok(fl_rms_norm(&m->ops, NULL, x, residual, weight, m->epsilon, NULL, x, residual));
 }
 
-/* Rows of x. */
-static DLTensor *rows_of(model *m, DLTensor *x, DLTensor *rows) {
-  DLTensor *out = tensor(&m->step, m->dtype, SHAPE(rows->shape[0], m->hidden));
+DLTensor *rows_of(model *m, DLTensor *x, DLTensor *rows) {
+  DLTensor *out = tensor(&m->step, m->dtype, SHAPE(rows->shape[0], x->shape[1]));
   ok(fl_vocab_parallel_embedding(&m->ops, NULL, rows, x, 0, NULL, 0, 0, 0, out));
   return out;
 }
 
-/* The residual is what the layers add to; x what goes through them. Each norm adds x to it first. */
+/* The residual is what the blocks add to; x what goes through them. Each norm adds x to it first. */
 DLTensor *model_run(model *m, const batch *b) {
   DLTensor *residual = rows_of(m, m->embedding, b->ids), *x = tensor(&m->step, m->dtype, SHAPE(b->n_tokens, m->hidden));
+  DLTensor *logits = tensor(&m->step, m->dtype, SHAPE(b->wanted->shape[0], m->vocabulary));
   memset(x->data, 0, bytes(x));
-  for (int64_t i = 0; i < m->n_layers; i++) {
-    const model_layer *l = &m->layers[i];
-    norm(m, x, residual, l->mixer_norm);
-    x = l->mixer.run(m, l->mixer.self, b, x);
-    if (!l->feed_forward.run)
-      continue;
-    norm(m, x, residual, l->feed_forward_norm);
-    x = l->feed_forward.run(m, l->feed_forward.self, b, x);
+  for (const block *part = m->chain; part < m->chain + m->n_chain; part++) {
+    norm(m, x, residual, part->norm);
+    x = part->run(m, part->self, b, x);
   }
   norm(m, x, residual, m->norm);
-  DLTensor *last = rows_of(m, x, b->wanted),
-           *logits = tensor(&m->step, m->dtype, SHAPE(b->wanted->shape[0], m->vocabulary));
-  ok(fl_parallel_lm_head(&m->ops, NULL, last, m->head, NULL, logits));
-  return converted(&m->step, logits, float32);
+  ok(fl_parallel_lm_head(&m->ops, NULL, rows_of(m, x, b->wanted), m->head, NULL, logits));
+  return logits;
 }

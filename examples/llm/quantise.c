@@ -26,15 +26,8 @@ const struct format *format_named(const char *name) {
   fail("--quantise: expected fp8, int8 or int4, not '%s'", name);
 }
 
-/* Of a stack of matrices, codes of 8 bits alone. */
-static bool is_rounded(const model *m, int ndim, const int64_t *shape) {
-  const struct format *f = m->format;
-  return f && shape[ndim - 2] % f->multiple == 0 && shape[ndim - 1] % f->multiple == 0 &&
-         (ndim == 2 || f->multiple == 1);
-}
-
-arena *place_before_rounding(model *m, int ndim, const int64_t *shape) {
-  return is_rounded(m, ndim, shape) ? &m->step : &m->kept;
+arena *place_to_round(model *m) {
+  return m->format ? &m->step : &m->kept;
 }
 
 /* Puts the code next to a value in its row and column, and gives what the code stands for. Of int4, as GPTQ has it,
@@ -53,17 +46,21 @@ static double put_code(DLTensor *codes, int64_t n, int64_t k, int64_t row, int64
 projection projected(model *m, DLTensor *weight, DLTensor *bias) {
   const struct format *f = m->format;
   int dims = weight->ndim;
-  int64_t rows[] = {weight->shape[0], weight->shape[1], 1}, k = weight->shape[dims - 1];
-  rows[dims - 1] = 1; /* a scale for each */
-  if (!is_rounded(m, dims, weight->shape))
-    return (projection){weight, NULL, bias, weight->shape[0]};
+  int64_t n = elements(weight) / weight->shape[dims - 1], k = weight->shape[dims - 1];
+  if (!f)
+    return (projection){weight, NULL, bias, n};
+  bool words = f == &formats[INT4], taken = n % f->multiple == 0 && k % f->multiple == 0 && (dims == 2 || !words);
+  /* What stays in the model's element type, and is not to lie in m->step. */
+  DLTensor *kept = !taken || m->dequantised ? tensor(&m->kept, m->dtype, dims, weight->shape) : NULL;
+  if (!taken) {
+    put(kept, 0, weight);
+    return (projection){kept, NULL, bias, n};
+  }
   const fl_element_type *type = fl_element_type_of(m->dtype), *code = fl_element_type_named(f->type);
-  bool words = f == &formats[INT4];
-  int64_t n = elements(weight) / k, group = f->group && k % f->group == 0 ? f->group : k;
-  arena *a = m->dequantised ? &m->step : &m->kept; /* the codes are not kept */
+  int64_t group = f->group && k % f->group == 0 ? f->group : k;
+  arena *a = kept ? &m->step : &m->kept;
   DLTensor *codes = words ? tensor(a, code->dtype, SHAPE(k / 8, n)) : tensor(a, code->dtype, dims, weight->shape);
-  DLTensor *scales = words ? tensor(a, m->dtype, SHAPE(k / group, n)) : tensor(a, float32, dims, rows);
-  DLTensor *rounded = m->dequantised ? tensor(&m->kept, m->dtype, dims, weight->shape) : NULL;
+  DLTensor *scales = words ? tensor(a, m->dtype, SHAPE(k / group, n)) : tensor(a, float32, dims - 1, weight->shape);
   const fl_element_type *scale_type = fl_element_type_of(scales->dtype);
   memset(codes->data, 0, bytes(codes));
   for (int64_t i = 0; i < n * (k / group); i++) {
@@ -76,20 +73,10 @@ projection projected(model *m, DLTensor *weight, DLTensor *bias) {
     for (int64_t c = begin; c < begin + group; c++) {
       double value = fmin(fmax(type->get(data(weight), row * k + c) / scale, f->least), f->largest);
       value = put_code(codes, n, k, row, c, value) * scale;
-      if (rounded)
-        type->put(rounded->data, row * k + c, value);
+      if (kept)
+        type->put(kept->data, row * k + c, value);
     }
   }
-  checkpoint_release(&m->files, weight);
   arena_reset(&m->step);
-  return rounded ? (projection){rounded, NULL, bias, n} : (projection){codes, scales, bias, n};
-}
-
-void linear_into(model *m, DLTensor *x, const projection *p, DLTensor *out) {
-  if (!p->scales)
-    ok(fl_replicated_linear(&m->ops, NULL, x, p->weight, p->bias, false, out));
-  else if (m->format == &formats[INT4])
-    ok(fl_gptq_linear(&m->ops, NULL, x, p->weight, p->scales, NULL, NULL, p->bias, false, out));
-  else
-    ok(fl_weight_only_linear(&m->ops, NULL, x, p->weight, p->scales, p->bias, SIZES(128, 128), 2, out));
+  return kept ? (projection){kept, NULL, bias, n} : (projection){codes, scales, bias, n};
 }

@@ -48,13 +48,13 @@ static double yarn_scales(const json_t *p, double *attention) {
 
 double make_angles(model *m, int64_t dimensions) {
   /* rope_parameters of today, or rope_scaling and rope_theta beside it of yesterday. */
-  const json_t *today = json_object_get(m->files.config, "rope_parameters"),
-               *p = json_is_object(today) ? today : json_object_get(m->files.config, "rope_scaling");
+  const json_t *today = json_object_get(m->config, "rope_parameters"),
+               *p = json_is_object(today) ? today : json_object_get(m->config, "rope_scaling");
   const char *type = json_string_value(json_object_get(p, "rope_type")),
              *kind = type ? type : json_string_value(json_object_get(p, "type"));
   bool is_yarn = kind && !strcmp(kind, "yarn"), is_llama3 = kind && !strcmp(kind, "llama3"),
        is_linear = kind && !strcmp(kind, "linear");
-  double theta = config_number(p, "rope_theta", config_number(m->files.config, "rope_theta", 10000)), attention = 1,
+  double theta = config_number(p, "rope_theta", config_number(m->config, "rope_theta", 10000)), attention = 1,
          scale = is_yarn ? yarn_scales(p, &attention) : 1;
   int64_t n = dimensions / 2;
   if (kind && !is_yarn && !is_llama3 && !is_linear && strcmp(kind, "default") != 0)

@@ -89,12 +89,28 @@ void *data(const DLTensor *t) {
   return (char *)t->data + t->byte_offset;
 }
 
+void put(DLTensor *to, int64_t at, const DLTensor *from) {
+  const fl_element_type *in = fl_element_type_of(from->dtype), *out = fl_element_type_of(to->dtype);
+  const int64_t *strides = from->strides; /* without, it is one long row */
+  size_t size = from->dtype.bits / 8u;
+  int last = from->ndim - 1;
+  int64_t n = elements(from), row = strides ? from->shape[last] : n, step = strides ? strides[last] : 1;
+  for (int64_t i = 0; i < n; i += row) {
+    int64_t begin = 0, rest = i / row;
+    for (int d = last - 1; strides && d >= 0; rest /= from->shape[d--])
+      begin += rest % from->shape[d] * strides[d];
+    if (in == out && step == 1)
+      memcpy((char *)data(to) + (size_t)(at + i) * size, (char *)data(from) + (size_t)begin * size, (size_t)row * size);
+    else
+      for (int64_t j = 0; j < row; j++)
+        out->put(data(to), at + i + j, in->get(data(from), begin + j * step));
+  }
+}
+
 DLTensor *converted(arena *a, DLTensor *t, DLDataType dtype) {
   if (!t || !memcmp(&t->dtype, &dtype, sizeof dtype))
     return t;
-  const fl_element_type *from = fl_element_type_of(t->dtype), *to = fl_element_type_of(dtype);
   DLTensor *made = tensor(a, dtype, t->ndim, t->shape);
-  for (int64_t i = 0, n = elements(t); i < n; i++)
-    to->put(made->data, i, from->get(data(t), i));
+  put(made, 0, t);
   return made;
 }
