@@ -5,6 +5,9 @@
 #include "cli/safetensors.h"
 #include "tests/command.h"
 
+#include <flhost/dtype.h>
+#include <flhost/plugin.h>
+
 #include <math.h>
 #include <stdlib.h>
 #include <sys/stat.h>
@@ -242,13 +245,28 @@ static void round_to_mxfp4(const safetensors_entry *plain, safetensors *coded) {
   }
 }
 
-/* A directory with the config of gpt-oss and these weights; what a run of it writes. */
-static outcome run_weights(const char *name, const safetensors *file, safetensors *expected, safetensors *written) {
+/* A model's config.json with this behind its first brace, in a directory. */
+static void write_config(const char *directory, const char *model, const char *more) {
+  char path[512], text[4096];
+  snprintf(path, sizeof path, "tests/models/%s/config.json", model);
+  FILE *file = fopen(path, "rb");
+  ck_assert_ptr_nonnull(file);
+  size_t n = fread(text, 1, sizeof text, file);
+  ck_assert(n > 0 && n < sizeof text && text[0] == '{');
+  fclose(file);
+  snprintf(path, sizeof path, "%s/config.json", directory);
+  ck_assert_ptr_nonnull(file = fopen(path, "wb"));
+  fprintf(file, "{%s%.*s", more, (int)n - 1, text + 1);
+  fclose(file);
+}
+
+/* A directory with the config of a model and these weights; what a run of it writes. */
+static outcome run_weights(const char *name, const char *model, const char *more, const safetensors *file,
+                           safetensors *expected, safetensors *written) {
   char error[SAFETENSORS_ERROR_MAX], path[512], ids[512], directory[256];
   snprintf(directory, sizeof directory, "%s/%s", scratch_dir(), name);
   ck_assert_int_eq(mkdir(directory, 0700), 0);
-  snprintf(path, sizeof path, "%s/config.json", directory);
-  ck_assert_int_eq(symlink("/proc/self/cwd/tests/models/gpt-oss/config.json", path), 0);
+  write_config(directory, model, more);
   snprintf(path, sizeof path, "%s/model.safetensors", directory);
   ck_assert_msg(safetensors_write(path, file, error), "%s", error);
   outcome o = run_built("llm", (const char *const[]){directory, "--logits", scratch("logits.safetensors"), "--prompt",
@@ -258,33 +276,92 @@ static outcome run_weights(const char *name, const safetensors *file, safetensor
   return o;
 }
 
-/* As it is published: experts in MXFP4 give what the same values give in float32, and not what the model's give. */
-START_TEST(experts_of_gpt_oss_may_be_mxfp4) {
-  safetensors expected, plain, coded = {0}, by_values, by_codes;
-  read_expected("gpt-oss", &expected);
-  read_file("tests/models/gpt-oss/model.safetensors", &plain);
-  coded.entries = calloc(2 * plain.n, sizeof *coded.entries);
-  ck_assert_ptr_nonnull(coded.entries);
-  for (size_t i = 0; i < plain.n; i++) {
-    const safetensors_entry *entry = &plain.entries[i];
-    if (strstr(entry->name, "experts.") && !strstr(entry->name, "_bias")) {
-      round_to_mxfp4(entry, &coded);
-      continue;
-    }
-    add_entry(&coded, entry->name, "", entry->tensor.dtype, entry->tensor.ndim, entry->shape);
-    memcpy(coded.entries[coded.n - 1].tensor.data, entry->tensor.data, safetensors_data_size(&entry->tensor));
-  }
-  outcome values = run_weights("values", &plain, &expected, &by_values);
-  outcome codes = run_weights("codes", &coded, &expected, &by_codes);
-  ck_assert_str_eq(values.out, codes.out);
+/* Codes give what the same values give in float32, and not what the model's give. */
+static void check_codes(const char *model, const char *more, safetensors *values, safetensors *codes,
+                        safetensors *expected) {
+  safetensors by_values, by_codes;
+  outcome of_values = run_weights("values", model, "", values, expected, &by_values);
+  outcome of_codes = run_weights("codes", model, more, codes, expected, &by_codes);
+  ck_assert_str_eq(of_values.out, of_codes.out);
   const DLTensor *logits = numbered(&by_codes, "logits", 0);
-  ck_assert_int_eq(compare_rows("gpt-oss", logits->data, numbered(&by_values, "logits", 0)->data, logits->shape[0]), 0);
-  ck_assert_double_gt(apart(logits->data, numbered(&expected, "prompt_logits", 0)->data), 1e-3);
-  safetensors_free(&expected);
-  safetensors_free(&plain);
-  safetensors_free(&coded);
+  ck_assert_int_eq(compare_rows(model, logits->data, numbered(&by_values, "logits", 0)->data, logits->shape[0]), 0);
+  ck_assert_double_gt(apart(logits->data, numbered(expected, "prompt_logits", 0)->data), 1e-3);
+  safetensors_free(expected);
+  safetensors_free(values);
+  safetensors_free(codes);
   safetensors_free(&by_values);
   safetensors_free(&by_codes);
+}
+
+/* Room for twice the entries, as codes have scales. */
+static safetensors beside(const safetensors *plain) {
+  safetensors coded = {.entries = calloc(2 * plain->n, sizeof *coded.entries)};
+  ck_assert_ptr_nonnull(coded.entries);
+  return coded;
+}
+
+static void add_copy(safetensors *file, const safetensors_entry *entry) {
+  add_entry(file, entry->name, "", entry->tensor.dtype, entry->tensor.ndim, entry->shape);
+  memcpy(file->entries[file->n - 1].tensor.data, entry->tensor.data, safetensors_data_size(&entry->tensor));
+}
+
+/* As it is published. */
+START_TEST(experts_of_gpt_oss_may_be_mxfp4) {
+  safetensors expected, plain;
+  read_expected("gpt-oss", &expected);
+  read_file("tests/models/gpt-oss/model.safetensors", &plain);
+  safetensors coded = beside(&plain);
+  for (size_t i = 0; i < plain.n; i++)
+    if (strstr(plain.entries[i].name, "experts.") && !strstr(plain.entries[i].name, "_bias"))
+      round_to_mxfp4(&plain.entries[i], &coded);
+    else
+      add_copy(&coded, &plain.entries[i]);
+  check_codes("gpt-oss", "", &plain, &coded, &expected);
+}
+END_TEST
+
+/* ------------------------------------------------------------------------------------------ DeepSeek in float8 */
+
+static const DLDataType float32 = {kDLFloat, 32, 1}, float8 = {FL_DTYPE_FLOAT8_E4M3FN, 8, 1};
+
+/* A weight [n, k] as codes, and a scale for each block of rows and columns, at the end of `coded`; it becomes what
+ * these stand for. */
+static void round_to_float8(const safetensors_entry *plain, safetensors *coded, const int64_t *block) {
+  int64_t n = plain->shape[0], k = plain->shape[1], across = (k + block[1] - 1) / block[1];
+  add_entry(coded, plain->name, "", float8, 2, plain->shape);
+  add_entry(coded, plain->name, "_scale_inv", float32, 2, (const int64_t[]){(n + block[0] - 1) / block[0], across});
+  float *values = plain->tensor.data, *scales = coded->entries[coded->n - 1].tensor.data;
+  uint8_t *codes = coded->entries[coded->n - 2].tensor.data;
+  for (int64_t i = 0; i < n * k; i++) {
+    float *scale = &scales[i / k / block[0] * across + i % k / block[1]];
+    *scale = fmaxf(*scale, fabsf(values[i]) / 448);
+  }
+  for (int64_t i = 0; i < n * k; i++) {
+    float scale = scales[i / k / block[0] * across + i % k / block[1]];
+    codes[i] = fl_float_to_e4m3fn(values[i] / scale);
+    values[i] = fl_e4m3fn_to_float(codes[i]) * scale;
+  }
+}
+
+/* As it is published, but for the sizes: where blocks are smaller than experts, and where they are larger than all
+ * matrices, so that an expert's two cannot share what scales they have. */
+START_TEST(weights_of_deepseek_may_be_float8_with_a_scale_for_each_block) {
+  static const int64_t blocks[][2] = {{16, 32}, {128, 128}};
+  char more[160];
+  safetensors expected, plain;
+  snprintf(more, sizeof more, "\"quantization_config\": {\"quant_method\": \"fp8\", \"weight_block_size\": [%d, %d]},",
+           (int)blocks[_i % 2][0], (int)blocks[_i % 2][1]);
+  if (_i / 2)
+    setting("VLLM_FL_PREFER=%s", "reference");
+  read_expected("deepseek-v2", &expected);
+  read_file("tests/models/deepseek-v2/model.safetensors", &plain);
+  safetensors coded = beside(&plain);
+  for (size_t i = 0; i < plain.n; i++)
+    if (strstr(plain.entries[i].name, "_proj"))
+      round_to_float8(&plain.entries[i], &coded, blocks[_i % 2]);
+    else
+      add_copy(&coded, &plain.entries[i]);
+  check_codes("deepseek-v2", more, &plain, &coded, &expected);
 }
 END_TEST
 
@@ -295,14 +372,23 @@ END_TEST
 START_TEST(codes_that_it_cannot_read_are_refused) {
   static const struct {
     const char *replaces, *name;
+    DLDataType dtype;
     int64_t shape[4];
     int ndim;
+    int64_t scales[2]; /* 0: there are none */
     const char *message;
   } cases[] = {
-      {QUERY, QUERY, {64, 64}, 2, "is a code with a scale elsewhere"},
-      {GATE_UP, GATE_UP "_blocks", {4, 64, 16, 2}, 4, "expected blocks of 16 bytes"},
+      {QUERY, QUERY, {kDLUInt, 8, 1}, {64, 64}, 2, {0}, "'" QUERY "' is a code with a scale elsewhere"},
+      {GATE_UP, GATE_UP "_blocks", {kDLUInt, 8, 1}, {4, 64, 16, 2}, 4, {0}, "expected blocks of 16 bytes"},
+      {QUERY, QUERY, {FL_DTYPE_FLOAT8_E4M3FN, 8, 1}, {128, 64}, 2, {0}, "the checkpoint has no '" QUERY "_scale_inv'"},
+      {QUERY,
+       QUERY,
+       {FL_DTYPE_FLOAT8_E4M3FN, 8, 1},
+       {128, 64},
+       2,
+       {2, 1},
+       "'" QUERY "_scale_inv': expected float32 [1, 1], a scale for each 128 rows and 128 columns"},
   };
-  static const DLDataType uint8 = {kDLUInt, 8, 1};
   char path[256], error[SAFETENSORS_ERROR_MAX];
   safetensors file;
   read_file("tests/models/gpt-oss/model.safetensors", &file);
@@ -312,9 +398,12 @@ START_TEST(codes_that_it_cannot_read_are_refused) {
   ck_assert_uint_lt(replaced, file.n);
   safetensors_entry *entry = &file.entries[replaced];
   safetensors_entry_free(entry);
-  ck_assert(safetensors_entry_create(entry, cases[_i].name, uint8, cases[_i].ndim, cases[_i].shape));
-  snprintf(path, sizeof path, "%s/config.json", scratch_dir());
-  ck_assert_int_eq(symlink("/proc/self/cwd/tests/models/gpt-oss/config.json", path), 0);
+  ck_assert(safetensors_entry_create(entry, cases[_i].name, cases[_i].dtype, cases[_i].ndim, cases[_i].shape));
+  if (cases[_i].scales[0]) {
+    ck_assert_ptr_nonnull(file.entries = realloc(file.entries, (file.n + 1) * sizeof *file.entries));
+    add_entry(&file, cases[_i].name, "_scale_inv", float32, 2, cases[_i].scales);
+  }
+  write_config(scratch_dir(), "gpt-oss", "");
   snprintf(path, sizeof path, "%s/model.safetensors", scratch_dir());
   ck_assert_msg(safetensors_write(path, &file, error), "%s", error);
   outcome o = run_built("llm", (const char *const[]){scratch_dir(), "--prompt", "1", NULL});
@@ -430,7 +519,8 @@ static void add_tests(TCase *tests) {
   tcase_add_test(tests, weights_of_bfloat16_can_be_run_in_float32);
   tcase_add_loop_test(tests, rounded_weights_are_those_that_they_stand_for, 0, 2 * N_ROUNDED * N_FORMATS);
   tcase_add_test(tests, experts_of_gpt_oss_may_be_mxfp4);
-  tcase_add_loop_test(tests, codes_that_it_cannot_read_are_refused, 0, 2);
+  tcase_add_loop_test(tests, weights_of_deepseek_may_be_float8_with_a_scale_for_each_block, 0, 4);
+  tcase_add_loop_test(tests, codes_that_it_cannot_read_are_refused, 0, 4);
   tcase_add_test(tests, sampling_follows_the_seed_alone);
   tcase_add_test(tests, a_pass_is_timed_and_the_rate_of_tokens_is_that_of_passes_without_prompts);
   tcase_add_loop_test(tests, a_mistake_is_answered_with_what_was_expected, 0, N_MISTAKES);
