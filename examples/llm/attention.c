@@ -63,9 +63,9 @@ block attention_block(model *m, const char *prefix, const char *kind) {
                    .key = find_projection(m, prefix, "self_attn.k_proj"),
                    .value = find_projection(m, prefix, "self_attn.v_proj"),
                    .output = find_projection(m, prefix, "self_attn.o_proj"),
-                   .query_norm = optional_weight(m, prefix, "self_attn.q_norm.weight"),
-                   .key_norm = optional_weight(m, prefix, "self_attn.k_norm.weight"),
-                   .sinks = optional_weight(m, prefix, "self_attn.sinks")};
+                   .query_norm = optional_weight(m, prefix, "self_attn.q_norm", ".weight"),
+                   .key_norm = optional_weight(m, prefix, "self_attn.k_norm", ".weight"),
+                   .sinks = optional_weight(m, prefix, "self_attn.sinks", "")};
   a->gated = a->query.n == 2 * a->heads * a->size;
   double turned = config_number(json_object_get(m->config, "rope_parameters"), "partial_rotary_factor",
                                 config_number(m->config, "partial_rotary_factor", 1));

@@ -24,20 +24,19 @@ static DLTensor *run(model *m, const void *self, const batch *b, DLTensor *x) {
  * bounds[parts], behind each other. */
 static projection take_rows(model *m, const DLTensor *of, int64_t n, int parts, const int64_t *bounds) {
   int64_t k = of->shape[1], group = of->shape[0] / n, at = 0;
-  DLTensor *taken = tensor(place_to_round(m), m->dtype, SHAPE(n * (bounds[parts] - bounds[0]), k));
-  for (int i = 0; i < parts; i++) {
-    DLTensor *part = view(&m->kept, of, bounds[i] * k, SIZES(group * k, k, 1), SHAPE(n, bounds[i + 1] - bounds[i], k));
-    put(taken, at, part);
-    at += elements(part);
-  }
-  return projected(m, taken, NULL);
+  arena once = {0}; /* what is rounded is not kept itself */
+  DLTensor *taken = tensor(m->format ? &once : &m->kept, m->dtype, SHAPE(n * (bounds[parts] - bounds[0]), k));
+  for (int i = 0; i < parts; at += n * (bounds[i + 1] - bounds[i]) * k, i++)
+    put(taken, at, view(&m->kept, of, bounds[i] * k, SIZES(group * k, k, 1), SHAPE(n, bounds[i + 1] - bounds[i], k)));
+  projection made = projected(m, &m->kept, taken, 0);
+  arena_reset(&once);
+  return made;
 }
 
 /* The checkpoint has the rows of query, key, value and z, and those of b and a, together for each head of keys. */
 static void split(model *m, delta_net *d, const char *prefix) {
-  arena once = {0};
-  DLTensor *qkvz = weight_in(m, &once, prefix, "linear_attn.in_proj_qkvz.weight"),
-           *ba = weight_in(m, &once, prefix, "linear_attn.in_proj_ba.weight");
+  DLTensor *qkvz = weight(m, prefix, "linear_attn.in_proj_qkvz", ".weight"),
+           *ba = weight(m, prefix, "linear_attn.in_proj_ba", ".weight");
   int64_t n = d->key_heads, k = d->key_size, share = d->value_heads / n, v = share * d->value_size;
   if (qkvz->shape[0] != n * (2 * k + 2 * v) || ba->shape[0] != 2 * d->value_heads)
     fail("'%slinear_attn.in_proj_*' are of another size than config.json says", prefix);
@@ -45,21 +44,20 @@ static void split(model *m, delta_net *d, const char *prefix) {
   d->z = take_rows(m, qkvz, n, 1, SIZES(2 * k + v, 2 * k + 2 * v));
   d->b = take_rows(m, ba, n, 1, SIZES(0, share));
   d->a = take_rows(m, ba, n, 1, SIZES(share, 2 * share));
-  arena_reset(&once);
 }
 
 block delta_net_block(model *m, const char *prefix, const char *kind) {
   delta_net *d = arena_take(&m->kept, sizeof *d);
   (void)kind; /* this is the one that has it */
-  DLTensor *conv = weight(m, prefix, "linear_attn.conv1d.weight");
+  DLTensor *conv = weight(m, prefix, "linear_attn.conv1d", ".weight");
   *d = (delta_net){.key_heads = config_int(m->config, "linear_num_key_heads", REQUIRED),
                    .key_size = config_int(m->config, "linear_key_head_dim", REQUIRED),
                    .value_heads = config_int(m->config, "linear_num_value_heads", REQUIRED),
                    .value_size = config_int(m->config, "linear_value_head_dim", REQUIRED),
                    .conv = view(&m->kept, conv, 0, NULL, SHAPE(conv->shape[0], conv->shape[2])),
-                   .a_log = weight(m, prefix, "linear_attn.A_log"),
-                   .dt_bias = weight(m, prefix, "linear_attn.dt_bias"),
-                   .norm = weight(m, prefix, "linear_attn.norm.weight"),
+                   .a_log = weight(m, prefix, "linear_attn.A_log", ""),
+                   .dt_bias = weight(m, prefix, "linear_attn.dt_bias", ""),
+                   .norm = weight(m, prefix, "linear_attn.norm", ".weight"),
                    .output = find_projection(m, prefix, "linear_attn.out_proj"),
                    .conv_state = tensor(&m->kept, m->dtype, SHAPE(m->n_states, conv->shape[0], conv->shape[2] - 1))};
   d->state = tensor(&m->kept, float32, SHAPE(m->n_states, d->value_heads, d->value_size, d->key_size));

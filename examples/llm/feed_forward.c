@@ -24,9 +24,9 @@ static dense *find_dense(model *m, const char *prefix, const char *name) {
   dense *d = arena_take(&m->kept, sizeof *d);
   char whole[128];
   snprintf(whole, sizeof whole, "%s%s.", prefix, name);
-  *d = (dense){.gate = find_projection(m, whole, "gate_proj"),
-               .up = find_projection(m, whole, "up_proj"),
-               .down = find_projection(m, whole, "down_proj")};
+  d->gate = find_projection(m, whole, "gate_proj");
+  d->up = find_projection(m, whole, "up_proj");
+  d->down = find_projection(m, whole, "down_proj");
   return d;
 }
 
@@ -59,74 +59,46 @@ static DLTensor *run_experts(model *m, const void *self, const batch *b, DLTenso
   return out;
 }
 
-/* gpt-oss has them as [experts, in, out], or as codes: MXFP4 [experts, out, in / 32, 16 bytes] and their scales. */
-static projection gpt_oss_experts(model *m, const char *prefix, const char *name) {
-  char whole[3][64];
-  static const char *const ends[] = {"_bias", "_blocks", "_scales"};
-  for (int i = 0; i < 3; i++)
-    snprintf(whole[i], sizeof whole[i], "%s%s", name, ends[i]);
-  DLTensor *bias = weight(m, prefix, whole[0]), *codes = stored_weight(m, prefix, whole[1]);
-  if (codes && (codes->ndim != 4 || codes->shape[3] != 16))
-    fail("'%s%s': expected blocks of 16 bytes", prefix, whole[1]);
-  if (codes)
-    return (projection){view(&m->kept, codes, 0, NULL, SHAPE(codes->shape[0], codes->shape[1], 16 * codes->shape[2])),
-                        stored_weight(m, prefix, whole[2]), bias, 0};
-  arena once = {0};
-  DLTensor *t = weight_in(m, &once, prefix, name);
-  int64_t n = t->shape[0], in = t->shape[1], out = t->shape[2];
-  DLTensor *turned = tensor(place_to_round(m), m->dtype, SHAPE(n, out, in));
-  put(turned, 0, view(&once, t, 0, SIZES(in * out, 1, out), SHAPE(n, out, in)));
-  arena_reset(&once);
-  return projected(m, turned, bias);
-}
-
 /* How families name their weights, and what they do where config.json does not say it. */
 static const struct mixture {
   const char *router; /* which tells them apart */
   const char *experts, *names[3], *activation;
+  int parts; /* matrices that an expert's gate and up projection are */
   bool renormalize;
 } mixtures[] = {
-    {"mlp.router", "mlp.experts.", {NULL}, "swigluoai", true},                                /* gpt-oss */
-    {"block_sparse_moe.gate", "block_sparse_moe.experts.", {"w1", "w3", "w2"}, "silu", true}, /* Mixtral */
-    /* Qwen2-MoE, Qwen3-MoE, Qwen3-Next, DeepSeek */
-    {"mlp.gate", "mlp.experts.", {"gate_proj", "up_proj", "down_proj"}, "silu", false},
+    /* gpt-oss, Mixtral; Qwen2-MoE, Qwen3-MoE, Qwen3-Next, DeepSeek */
+    {"mlp.router", "mlp.experts.", {"gate_up_proj", NULL, "down_proj"}, "swigluoai", 1, true},
+    {"block_sparse_moe.gate", "block_sparse_moe.experts.", {"w1", "w3", "w2"}, "silu", 2, true},
+    {"mlp.gate", "mlp.experts.", {"gate_proj", "up_proj", "down_proj"}, "silu", 2, false},
 };
 
 /* Routers and gates, which are small and decide much, are not rounded. */
 static projection find_router(model *m, const char *prefix, const char *name) {
-  char weight_name[64], bias_name[64];
-  snprintf(weight_name, sizeof weight_name, "%s.weight", name);
-  snprintf(bias_name, sizeof bias_name, "%s.bias", name);
-  DLTensor *found = optional_weight(m, prefix, weight_name);
-  return (projection){found, NULL, optional_weight(m, prefix, bias_name), found ? found->shape[0] : 0};
+  DLTensor *found = optional_weight(m, prefix, name, ".weight");
+  return (projection){found, NULL, optional_weight(m, prefix, name, ".bias"), found ? found->shape[0] : 0};
 }
 
 static experts *find_mixture(model *m, const char *prefix, const struct mixture *kind, projection router) {
   static const char *const shared[] = {"mlp.shared_expert", "mlp.shared_experts"};
   char whole[128];
   experts *e = arena_take(&m->kept, sizeof *e);
-  DLTensor *correction = optional_weight(m, prefix, "mlp.gate.e_score_correction_bias");
+  snprintf(whole, sizeof whole, "%s%s", prefix, kind->experts);
   *e = (experts){.router = router,
-                 .correction = correction,
+                 .gate_up = find_experts(m, whole, kind->parts, kind->names, router.n),
+                 .down = find_experts(m, whole, 1, kind->names + 2, router.n),
+                 .correction = optional_weight(m, prefix, "mlp.gate.e_score_correction_bias", ""),
                  .shared_gate = find_router(m, prefix, "mlp.shared_expert_gate"),
                  .activation = kind->activation,
-                 .scoring = config_text(m->config, "scoring_func", correction ? "sigmoid" : "softmax"),
                  .top_k = config_int(m->config, "num_experts_per_tok", REQUIRED),
                  .groups = config_int(m->config, "n_group", 1),
                  .top_groups = config_int(m->config, "topk_group", 1),
                  .renormalize = config_is(m->config, "norm_topk_prob", kind->renormalize),
                  .grouped = json_object_get(m->config, "n_group") != NULL,
                  .factor = config_number(m->config, "routed_scaling_factor", 1)};
-  snprintf(whole, sizeof whole, "%s%s", prefix, kind->experts);
-  e->gate_up =
-      kind->names[0] ? find_experts(m, whole, 2, kind->names, router.n) : gpt_oss_experts(m, whole, "gate_up_proj");
-  e->down =
-      kind->names[0] ? find_experts(m, whole, 1, kind->names + 2, router.n) : gpt_oss_experts(m, whole, "down_proj");
-  for (int i = 0; i < 2; i++) {
-    snprintf(whole, sizeof whole, "%s.up_proj.weight", shared[i]);
-    if (stored_weight(m, prefix, whole))
+  e->scoring = config_text(m->config, "scoring_func", e->correction ? "sigmoid" : "softmax");
+  for (int i = 0; i < 2; i++)
+    if (stored_weight(m, prefix, shared[i], ".up_proj.weight"))
       e->shared = find_dense(m, prefix, shared[i]);
-  }
   return e;
 }
 

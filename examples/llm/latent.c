@@ -45,10 +45,10 @@ block latent_block(model *m, const char *prefix, const char *kind) {
                 .value = config_int(m->config, "v_head_dim", REQUIRED),
                 .rank = config_int(m->config, "kv_lora_rank", REQUIRED),
                 .interleaved = config_is(m->config, "rope_interleave", true),
-                .query_norm = optional_weight(m, prefix, "self_attn.q_a_layernorm.weight"),
+                .query_norm = optional_weight(m, prefix, "self_attn.q_a_layernorm", ".weight"),
                 .kv_a = find_projection(m, prefix, "self_attn.kv_a_proj_with_mqa"),
-                .kv_norm = weight(m, prefix, "self_attn.kv_a_layernorm.weight"),
-                .kv_b = weight(m, prefix, "self_attn.kv_b_proj.weight"),
+                .kv_norm = weight(m, prefix, "self_attn.kv_a_layernorm", ".weight"),
+                .kv_b = weight(m, prefix, "self_attn.kv_b_proj", ".weight"),
                 .output = find_projection(m, prefix, "self_attn.o_proj")};
   if (a->query_norm)
     a->query_a = find_projection(m, prefix, "self_attn.q_a_proj");

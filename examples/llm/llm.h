@@ -7,8 +7,7 @@
  *   tensors.c      tensors, and the memory that they are made in
  *   rope.c         tables of angles
  *   model.c        which architecture is made of which blocks; the pass through them
- *   weights.c      weights by name, float8 with scales for blocks among them; linear layers
- *   quantise.c     weights rounded to 8 or 4 bits
+ *   weights.c      weights by name, as files have them or rounded to 8 or 4 bits; linear layers
  *   attention.c    Llama, Mistral, Mixtral, Qwen2, Qwen3, gpt-oss, Qwen3-Next: attention over the paged cache
  *   latent.c       DeepSeek-V2 and V3: latent attention
  *   delta_net.c    Qwen3-Next: gated delta rule
@@ -55,7 +54,8 @@ size_t bytes(const DLTensor *t);
 void *data(const DLTensor *t);
 /* Copies what `from`, of any strides and element type, has into elements `at` on of `to`, which is compact. */
 void put(DLTensor *to, int64_t at, const DLTensor *from);
-/* A copy in another element type; the tensor itself if it has that already, or is NULL. */
+bool is_type(const DLTensor *t, DLDataType dtype);
+/* A copy in another element type; the tensor itself if it has that already. */
 DLTensor *converted(arena *a, DLTensor *t, DLDataType dtype);
 
 /* A Hugging Face directory. */
@@ -141,25 +141,25 @@ DLTensor *rows_of(model *m, DLTensor *x, DLTensor *rows);
 /* In place; with a residual, that becomes residual + x first, and x its norm. */
 void norm(model *m, DLTensor *x, DLTensor *residual, DLTensor *weight);
 
-/* Weights have a name behind a prefix, "model.layers.3." or the like. As the file has it; NULL: it has none. */
-DLTensor *stored_weight(const model *m, const char *prefix, const char *name);
-/* In the model's element type: as the file has it, or made in `a`. It must be there. */
-DLTensor *weight_in(model *m, arena *a, const char *prefix, const char *name);
-DLTensor *weight(model *m, const char *prefix, const char *name); /* in m->kept */
-DLTensor *optional_weight(model *m, const char *prefix, const char *name);
+/* Weights have a name between a prefix, "model.layers.3.", and an end, ".weight". As the file has it; NULL: it has
+ * none. */
+DLTensor *stored_weight(const model *m, const char *prefix, const char *name, const char *end);
+/* In the model's element type. The first must be there. */
+DLTensor *weight(model *m, const char *prefix, const char *name, const char *end);
+DLTensor *optional_weight(model *m, const char *prefix, const char *name, const char *end);
 /* That of name.weight and, if there is one, name.bias. */
 projection find_projection(model *m, const char *prefix, const char *name);
-/* Those of experts 0 to n - 1, prefix0.name.weight and so on, one behind the other, several names of each. */
-projection find_experts(model *m, const char *prefix, int n_names, const char *const *names, int64_t n);
-/* x through it, into `out`; NULL: a new tensor. */
-DLTensor *linear(model *m, DLTensor *x, const projection *p, DLTensor *out);
-
+/* Those of n experts, one behind the other: of prefix0.name.weight and so on, `parts` names in one matrix. Or, as
+ * gpt-oss has them, all in prefix.name: [experts, in, out], or MXFP4, codes [experts, out, in / 32, 16 bytes] in
+ * name_blocks and their scales in name_scales. */
+projection find_experts(model *m, const char *prefix, int parts, const char *const *names, int64_t n);
+/* Of a matrix [n, k]: rounded, if there is a format that takes its sizes; that of an expert has `parts`, others 0. What
+ * is made lies in `a`, and with a format that is all. */
+projection projected(model *m, arena *a, DLTensor *matrix, int parts);
 /* fp8, int8 or int4. */
 const struct format *format_named(const char *name);
-/* Of a weight [n, k], or experts' [experts, n, k], that lies in a file or in place_to_round; rounded, if the format
- * takes its sizes. */
-projection projected(model *m, DLTensor *weight, DLTensor *bias);
-arena *place_to_round(model *m);
+/* x through it, into `out`; NULL: a new tensor. */
+DLTensor *linear(model *m, DLTensor *x, const projection *p, DLTensor *out);
 
 /* float32[longest, dimensions / 2], by the config's rope_parameters; returns what attention's scale is to be multiplied
  * with. */

@@ -21,17 +21,17 @@ static DLTensor *run(model *m, const void *self, const batch *b, DLTensor *x) {
 block mamba2_block(model *m, const char *prefix, const char *kind) {
   mamba2 *l = arena_take(&m->kept, sizeof *l);
   (void)kind; /* all layers are alike */
-  DLTensor *a_log = converted(&m->kept, weight(m, prefix, "mixer.A_log"), float32);
-  DLTensor *conv = weight(m, prefix, "mixer.conv1d.weight");
+  DLTensor *a_log = converted(&m->kept, weight(m, prefix, "mixer.A_log", ""), float32);
+  DLTensor *conv = weight(m, prefix, "mixer.conv1d", ".weight");
   int64_t n_state = config_int(m->config, "state_size", REQUIRED), width = conv->shape[2];
-  *l = (mamba2){.in = weight(m, prefix, "mixer.in_proj.weight"),
-                .out = weight(m, prefix, "mixer.out_proj.weight"),
+  *l = (mamba2){.in = weight(m, prefix, "mixer.in_proj", ".weight"),
+                .out = weight(m, prefix, "mixer.out_proj", ".weight"),
                 .conv = view(&m->kept, conv, 0, NULL, SHAPE(conv->shape[0], width)),
-                .conv_bias = optional_weight(m, prefix, "mixer.conv1d.bias"),
-                .dt_bias = weight(m, prefix, "mixer.dt_bias"),
+                .conv_bias = optional_weight(m, prefix, "mixer.conv1d", ".bias"),
+                .dt_bias = weight(m, prefix, "mixer.dt_bias", ""),
                 .a = tensor(&m->kept, float32, SHAPE(a_log->shape[0])),
-                .d = weight(m, prefix, "mixer.D"),
-                .norm = weight(m, prefix, "mixer.norm.weight"),
+                .d = weight(m, prefix, "mixer.D", ""),
+                .norm = weight(m, prefix, "mixer.norm", ".weight"),
                 .conv_state = tensor(&m->kept, m->dtype, SHAPE(m->n_states, conv->shape[0], width - 1)),
                 .groups = config_int(m->config, "n_groups", REQUIRED),
                 .head_size = config_int(m->config, "head_dim", REQUIRED),

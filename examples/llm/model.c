@@ -3,20 +3,18 @@
 
 #include <string.h>
 
-/* Names of weights, the last three behind those of a layer. */
+/* Names of weights, all behind the first; the last two behind "layers.3." or the like. */
 typedef struct names {
-  const char *embedding, *norm, *layer, *mixer_norm, *feed_forward_norm; /* the last NULL: layers have but a mixer */
+  const char *prefix, *embedding, *norm, *mixer_norm, *feed_forward_norm; /* the last NULL: layers have but a mixer */
 } names;
 
-static const names decoder = {"model.embed_tokens.weight", "model.norm.weight", "model.layers.",
-                              "input_layernorm.weight", "post_attention_layernorm.weight"};
-static const names backbone = {"backbone.embeddings.weight", "backbone.norm_f.weight", "backbone.layers.",
-                               "norm.weight", NULL};
+static const names decoder = {"model.", "embed_tokens", "norm", "input_layernorm", "post_attention_layernorm"};
+static const names backbone = {"backbone.", "embeddings", "norm_f", "norm", NULL};
 
 static const struct architecture {
   const char *name; /* as config.json has it */
   const names *names;
-  block (*mixer)(model *m, const char *prefix, const char *kind); /* of layers that are not of linear attention */
+  block (*mixer)(model *m, const char *prefix, const char *kind);
   bool norms_from_one;
 } architectures[] = {
     {"LlamaForCausalLM", &decoder, attention_block, false},
@@ -41,21 +39,20 @@ static const struct architecture *architecture_of(const model *m) {
   fail("config.json: architecture '%s' is not known here", name ? name : "");
 }
 
-/* Of layer i its mixer, and what follows that. */
+static void add_block(model *m, block made, const char *prefix, const char *norm) {
+  made.norm = weight(m, prefix, norm, ".weight");
+  m->chain[m->n_chain++] = made;
+}
+
 static void add_layer(model *m, const struct architecture *a, int64_t i) {
   char prefix[64];
   const json_t *kinds = json_object_get(m->config, "layer_types");
   const char *kind = json_string_value(json_array_get(kinds, (size_t)i));
   bool is_linear = kind && !strcmp(kind, "linear_attention");
-  snprintf(prefix, sizeof prefix, "%s%lld.", a->names->layer, (long long)i);
-  block mixer = is_linear ? delta_net_block(m, prefix, kind) : a->mixer(m, prefix, kind);
-  mixer.norm = weight(m, prefix, a->names->mixer_norm);
-  m->chain[m->n_chain++] = mixer;
-  if (a->names->feed_forward_norm) {
-    block feed_forward = feed_forward_block(m, prefix);
-    feed_forward.norm = weight(m, prefix, a->names->feed_forward_norm);
-    m->chain[m->n_chain++] = feed_forward;
-  }
+  snprintf(prefix, sizeof prefix, "%slayers.%lld.", a->names->prefix, (long long)i);
+  add_block(m, (is_linear ? delta_net_block : a->mixer)(m, prefix, kind), prefix, a->names->mixer_norm);
+  if (a->names->feed_forward_norm)
+    add_block(m, feed_forward_block(m, prefix), prefix, a->names->feed_forward_norm);
   checkpoint_release(&m->files);
 }
 
@@ -66,12 +63,12 @@ void model_open(model *m, fl_host *host, const char *directory, const char *dtyp
   const struct architecture *a = architecture_of(m);
   const json_t *quantised = json_object_get(m->config, "quantization_config"),
                *block_sizes = json_object_get(quantised, "weight_block_size");
-  const DLTensor *embedding = stored_weight(m, "", a->names->embedding);
+  const DLTensor *embedding = stored_weight(m, a->names->prefix, a->names->embedding, ".weight");
   const fl_element_type *type = dtype ? fl_element_type_named(dtype) : NULL;
   if (dtype && (!type || !(type->bit & (FL_FLOAT32 | FL_FLOAT16 | FL_BFLOAT16))))
     fail("element type '%s': expected float32, float16 or bfloat16", dtype);
   if (!embedding || embedding->ndim != 2)
-    fail("the checkpoint has no '%s'", a->names->embedding);
+    fail("the checkpoint has no matrix '%s%s.weight'", a->names->prefix, a->names->embedding);
   for (size_t i = 0; i < 2; i++) {
     m->scale_block[i] = block_sizes ? json_integer_value(json_array_get(block_sizes, i)) : 128;
     if (m->scale_block[i] < 1)
@@ -84,9 +81,9 @@ void model_open(model *m, fl_host *host, const char *directory, const char *dtyp
   m->longest = config_int(m->config, "max_position_embeddings", 2048);
   m->epsilon = config_number(m->config, "rms_norm_eps", config_number(m->config, "layer_norm_epsilon", 1e-6));
   m->norms_from_one = a->norms_from_one;
-  m->embedding = weight(m, "", a->names->embedding);
-  m->norm = weight(m, "", a->names->norm);
-  m->head = config_is(m->config, "tie_word_embeddings", false) ? m->embedding : weight(m, "", "lm_head.weight");
+  m->embedding = weight(m, a->names->prefix, a->names->embedding, ".weight");
+  m->norm = weight(m, a->names->prefix, a->names->norm, ".weight");
+  m->head = config_is(m->config, "tie_word_embeddings", false) ? m->embedding : weight(m, "", "lm_head", ".weight");
   m->chain = arena_take(&m->kept, 2 * (size_t)n_layers * sizeof *m->chain);
   for (int64_t i = 0; i < n_layers; i++)
     add_layer(m, a, i);

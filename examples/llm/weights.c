@@ -1,113 +1,179 @@
 /*
- * Weights by name, and linear layers: see llm.h.
+ * Weights by name, as files have them or rounded to 8 or 4 bits, and linear layers: see llm.h.
  *
- * Checkpoints of DeepSeek-V3 have matrices as codes of float8, with a scale in name.weight_scale_inv for each block of
- * so many rows and columns. Operators take them as they are; what no operator takes so is made of them by values().
+ * Codes have scales: one for each row, or each group of its columns, where they were rounded here; one for each block
+ * of so many rows and columns, in name.weight_scale_inv, where the file has float8, as DeepSeek-V3 does. Operators take
+ * codes as they are, and inputs that are not rounded.
  */
 #include "llm.h"
 
+#include <math.h>
 #include <string.h>
 
-DLTensor *stored_weight(const model *m, const char *prefix, const char *name) {
+static const struct format {
+  const char *name, *type; /* of elements */
+  int64_t group, multiple; /* columns that share a scale, 0: all; what sizes have to be multiples of */
+  double least, largest;   /* codes, of which the largest stands for the largest of a group */
+} formats[] = {
+    {"fp8", "float8_e4m3fn", 0, 1, -448, 448}, {"int8", "int8", 0, 1, -127, 127}, {"int4", "int32", 128, 8, -8, 7}};
+
+const struct format *format_named(const char *name) {
+  for (size_t i = 0; i < sizeof formats / sizeof *formats; i++)
+    if (!strcmp(name, formats[i].name))
+      return &formats[i];
+  fail("--quantise: expected fp8, int8 or int4, not '%s'", name);
+}
+
+DLTensor *stored_weight(const model *m, const char *prefix, const char *name, const char *end) {
   char whole[256];
-  snprintf(whole, sizeof whole, "%s%s", prefix, name);
+  snprintf(whole, sizeof whole, "%s%s%s", prefix, name, end);
   return checkpoint_find(&m->files, whole);
 }
 
-static DLTensor *required(DLTensor *found, const char *prefix, const char *name) {
+static DLTensor *required(DLTensor *found, const char *prefix, const char *name, const char *end) {
   if (!found)
-    fail("the checkpoint has no '%s%s'", prefix, name);
+    fail("the checkpoint has no '%s%s%s'", prefix, name, end);
   return found;
 }
 
-/* Of such codes; NULL: that weight is no code. */
-static DLTensor *scales_of(const model *m, const DLTensor *weight, const char *prefix, const char *name) {
-  char whole[256];
+/* Of the file's codes; NULL: that weight is none. */
+static DLTensor *scales_of(const model *m, const DLTensor *t, const char *prefix, const char *name, const char *end) {
+  static const char scales_end[] = ".weight_scale_inv";
   const int64_t *size = m->scale_block;
-  if (weight->dtype.bits != 8)
+  if (t->dtype.bits != 8)
     return NULL;
-  if (fl_element_type_of(weight->dtype)->bit != FL_FLOAT8_E4M3FN || weight->ndim != 2)
-    fail("'%s%s' is a code with a scale elsewhere, which is not known here", prefix, name);
-  snprintf(whole, sizeof whole, "%s_scale_inv", name);
-  DLTensor *scales = required(stored_weight(m, prefix, whole), prefix, whole);
-  int64_t rows = (weight->shape[0] + size[0] - 1) / size[0], columns = (weight->shape[1] + size[1] - 1) / size[1];
-  if (memcmp(&scales->dtype, &float32, sizeof float32) != 0 || scales->ndim != 2 || scales->shape[0] != rows ||
-      scales->shape[1] != columns)
-    fail("'%s%s': expected float32 [%lld, %lld], a scale for each %lld rows and %lld columns of the weight", prefix,
-         whole, (long long)rows, (long long)columns, (long long)size[0], (long long)size[1]);
+  if (t->dtype.code != FL_DTYPE_FLOAT8_E4M3FN || t->ndim != 2)
+    fail("'%s%s%s' is a code with a scale elsewhere, which is not known here", prefix, name, end);
+  DLTensor *scales = required(stored_weight(m, prefix, name, scales_end), prefix, name, scales_end);
+  int64_t rows = (t->shape[0] + size[0] - 1) / size[0], columns = (t->shape[1] + size[1] - 1) / size[1];
+  if (!is_type(scales, float32) || scales->ndim != 2 || scales->shape[0] != rows || scales->shape[1] != columns)
+    fail("'%s%s%s': expected float32 [%lld, %lld], a scale for each %lld rows and %lld columns of the weight", prefix,
+         name, scales_end, (long long)rows, (long long)columns, (long long)size[0], (long long)size[1]);
   return scales;
 }
 
 /* In the model's element type: as it is, or made in `a`. */
-static DLTensor *values(model *m, arena *a, DLTensor *weight, const DLTensor *scales) {
+static DLTensor *values(model *m, arena *a, DLTensor *t, const DLTensor *scales) {
   const fl_element_type *type = fl_element_type_of(m->dtype);
-  DLTensor *made = converted(a, weight, m->dtype);
-  for (int64_t i = 0, k = weight->shape[1]; scales && i < elements(made); i++) {
+  DLTensor *made = converted(a, t, m->dtype);
+  for (int64_t i = 0, k = t->shape[1]; scales && i < elements(made); i++) {
     int64_t at = i / k / m->scale_block[0] * scales->shape[1] + i % k / m->scale_block[1];
     type->put(made->data, i, type->get(made->data, i) * (double)((float *)data(scales))[at]);
   }
   return made;
 }
 
-DLTensor *weight_in(model *m, arena *a, const char *prefix, const char *name) {
-  DLTensor *found = required(stored_weight(m, prefix, name), prefix, name);
-  return values(m, a, found, scales_of(m, found, prefix, name));
+DLTensor *optional_weight(model *m, const char *prefix, const char *name, const char *end) {
+  DLTensor *found = stored_weight(m, prefix, name, end);
+  return found ? values(m, &m->kept, found, scales_of(m, found, prefix, name, end)) : NULL;
 }
 
-DLTensor *weight(model *m, const char *prefix, const char *name) {
-  return weight_in(m, &m->kept, prefix, name);
+DLTensor *weight(model *m, const char *prefix, const char *name, const char *end) {
+  return required(optional_weight(m, prefix, name, end), prefix, name, end);
 }
 
-DLTensor *optional_weight(model *m, const char *prefix, const char *name) {
-  return stored_weight(m, prefix, name) ? weight(m, prefix, name) : NULL;
+/* Puts the code next to a value in its row and column, and gives what the code stands for. Of int4, as GPTQ has it,
+ * codes are [k / 8, n], eight columns of a row in a word. */
+static double put_code(DLTensor *codes, int64_t n, int64_t k, int64_t row, int64_t column, double value) {
+  const fl_element_type *type = fl_element_type_of(codes->dtype);
+  value = codes->dtype.code == kDLInt ? nearbyint(value) : value;
+  if (codes->dtype.bits == 32) {
+    ((uint32_t *)codes->data)[column / 8 * n + row] |= (uint32_t)((int)value + 8) << 4 * (column % 8);
+    return value;
+  }
+  type->put(codes->data, row * k + column, value);
+  return type->get(codes->data, row * k + column);
 }
 
-/* Codes of the file with their scales, or values in `a`. Where several weights are to be one, no block of scales may
- * lie across two. */
-static projection codes_or_values(model *m, arena *a, const char *prefix, const char *name, int n_weights) {
-  DLTensor *found = required(stored_weight(m, prefix, name), prefix, name);
-  DLTensor *scales = scales_of(m, found, prefix, name);
-  bool apart = n_weights == 1 || found->shape[0] % m->scale_block[0] == 0;
-  if (scales && apart && !m->format && !m->dequantised)
-    return (projection){.weight = found, .scales = scales};
-  return (projection){.weight = values(m, a, found, scales)};
+projection projected(model *m, arena *a, DLTensor *t, int parts) {
+  const struct format *f = m->format;
+  int64_t n = t->shape[0], k = t->shape[1];
+  if (!f)
+    return (projection){.weight = converted(a, t, m->dtype), .n = n};
+  arena once = {0}, *for_codes = m->dequantised ? &once : a;
+  bool words = f->multiple > 1, taken = n % f->multiple == 0 && k % f->multiple == 0 && !(words && parts);
+  DLTensor *plain = tensor(taken && !m->dequantised ? &once : a, m->dtype, SHAPE(n, k));
+  put(plain, 0, t);
+  if (!taken)
+    return (projection){.weight = plain, .n = n};
+  const fl_element_type *type = fl_element_type_of(m->dtype), *code = fl_element_type_named(f->type);
+  int64_t group = f->group && k % f->group == 0 ? f->group : k;
+  DLTensor *codes = tensor(for_codes, code->dtype, SHAPE(words ? k / 8 : n, words ? n : k));
+  DLTensor *scales = tensor(for_codes, words ? m->dtype : float32, SHAPE(words ? k / group : n, words ? n : 1));
+  const fl_element_type *scale_type = fl_element_type_of(scales->dtype);
+  memset(codes->data, 0, bytes(codes));
+  for (int64_t i = 0; i < n * (k / group); i++) {
+    int64_t row = i % n, begin = row * k + i / n * group;
+    double largest = 0;
+    for (int64_t j = begin; j < begin + group; j++)
+      largest = fmax(largest, fabs(type->get(plain->data, j)));
+    scale_type->put(scales->data, i, largest > 0 ? largest / f->largest : 1);
+    double scale = scale_type->get(scales->data, i);
+    for (int64_t j = begin; j < begin + group; j++) {
+      double value = fmin(fmax(type->get(plain->data, j) / scale, f->least), f->largest);
+      type->put(plain->data, j, put_code(codes, n, k, row, j % k, value) * scale);
+    }
+  }
+  arena_reset(&once);
+  return m->dequantised ? (projection){.weight = plain, .n = n} : (projection){codes, scales, NULL, n};
+}
+
+/* By name: codes of the file, unless what they stand for is asked for, or a block of scales would lie across the parts
+ * that an expert's matrix has; else what projected() makes. In `a`. */
+static projection found(model *m, arena *a, const char *prefix, const char *name, int parts) {
+  DLTensor *t = required(stored_weight(m, prefix, name, ".weight"), prefix, name, ".weight");
+  DLTensor *scales = scales_of(m, t, prefix, name, ".weight");
+  bool whole_blocks = parts < 2 || t->shape[0] % m->scale_block[0] == 0;
+  if (scales && whole_blocks && !m->format && !m->dequantised)
+    return (projection){t, scales, NULL, t->shape[0]};
+  return projected(m, a, scales ? values(m, a, t, scales) : t, parts);
 }
 
 projection find_projection(model *m, const char *prefix, const char *name) {
-  char whole[128];
-  snprintf(whole, sizeof whole, "%s.bias", name);
-  DLTensor *bias = optional_weight(m, prefix, whole);
-  snprintf(whole, sizeof whole, "%s.weight", name);
-  projection p = codes_or_values(m, place_to_round(m), prefix, whole, 1);
-  return p.scales ? (projection){p.weight, p.scales, bias, p.weight->shape[0]} : projected(m, p.weight, bias);
+  projection p = found(m, &m->kept, prefix, name, 0);
+  p.bias = optional_weight(m, prefix, name, ".bias");
+  return p;
 }
 
-/* Puts matrix i behind what `all` has, [experts, rows of all of an expert's, columns]; it must have the others' size.
+/* Puts matrix i where it belongs in [experts, rows of an expert's parts, columns]. False: it has not the others' size.
  */
-static bool stack(arena *a, DLTensor **all, const DLTensor *one, int64_t i, int64_t experts, int n_weights) {
-  if (!one)
-    return true;
-  if (!*all)
-    *all = tensor(a, one->dtype, SHAPE(experts, n_weights * one->shape[0], one->shape[1]));
-  if (bytes(one) * (size_t)(experts * n_weights) != bytes(*all))
+static bool stack(model *m, DLTensor **all, const DLTensor *one, int64_t i, int64_t experts, int parts) {
+  if (one && !*all)
+    *all = tensor(&m->kept, one->dtype, SHAPE(experts, parts * one->shape[0], one->shape[1]));
+  if (one && bytes(one) * (size_t)(experts * parts) != bytes(*all))
     return false;
-  put(*all, i * elements(one), one);
+  if (one)
+    put(*all, i * elements(one), one);
   return true;
 }
 
-projection find_experts(model *m, const char *prefix, int n_names, const char *const *names, int64_t n) {
-  projection all = {0};
+/* Matrix i of [experts, in, out] as [out, in]. */
+static DLTensor *transposed(arena *a, const DLTensor *t, int64_t i) {
+  int64_t in = t->shape[1], out = t->shape[2];
+  return view(a, t, i * in * out, SIZES(1, out), SHAPE(out, in));
+}
+
+projection find_experts(model *m, const char *prefix, int parts, const char *const *names, int64_t n) {
+  projection all = {.bias = optional_weight(m, prefix, names[0], "_bias")};
+  const DLTensor *codes = stored_weight(m, prefix, names[0], "_blocks");
+  DLTensor *turned = stored_weight(m, prefix, names[0], "");
   arena once = {0};
-  char name[64];
-  for (int64_t i = 0; i < n * n_names; i++) {
-    snprintf(name, sizeof name, "%lld.%s.weight", (long long)i / n_names, names[i % n_names]);
-    projection one = codes_or_values(m, &once, prefix, name, n_names);
-    if (!stack(place_to_round(m), &all.weight, one.weight, i, n, n_names) ||
-        !stack(&m->kept, &all.scales, one.scales, i, n, n_names))
-      fail("'%s%s' is of another size than the first expert's", prefix, name);
-    arena_reset(&once);
+  char expert[128];
+  if (codes && (codes->ndim != 4 || codes->shape[3] != 16))
+    fail("'%s%s_blocks': expected blocks of 16 bytes", prefix, names[0]);
+  if (codes) {
+    all.weight = view(&m->kept, codes, 0, NULL, SHAPE(codes->shape[0], codes->shape[1], 16 * codes->shape[2]));
+    all.scales = required(stored_weight(m, prefix, names[0], "_scales"), prefix, names[0], "_scales");
+    return all;
   }
-  return all.scales ? all : projected(m, all.weight, NULL);
+  for (int64_t i = 0; i < n * parts; i++, arena_reset(&once)) {
+    snprintf(expert, sizeof expert, "%s%lld.", prefix, (long long)i / parts);
+    projection one = turned ? projected(m, &once, transposed(&once, turned, i), parts)
+                            : found(m, &once, expert, names[i % parts], parts);
+    if (!stack(m, &all.weight, one.weight, i, n, parts) || !stack(m, &all.scales, one.scales, i, n, parts))
+      fail("'%s%s' is of another size than the first expert's", expert, names[i % parts]);
+  }
+  return all;
 }
 
 DLTensor *linear(model *m, DLTensor *x, const projection *p, DLTensor *out) {
