@@ -5,9 +5,6 @@
  */
 #include "llm.h"
 
-#include <math.h>
-#include <string.h>
-
 typedef struct attention {
   projection query, key, value, output;
   DLTensor *query_norm, *key_norm, *sinks;
@@ -48,7 +45,7 @@ static DLTensor *run(model *m, const void *self, const batch *b, DLTensor *x) {
 /* Tokens before its own that a query sees, -1 for all: of layers that slide where some do and some do not. */
 static int64_t window_of(const json_t *config, const char *kind) {
   int64_t window = config_int(config, "sliding_window", 0);
-  bool slides = kind ? !strcmp(kind, "sliding_attention") : config_is(config, "use_sliding_window", true);
+  bool slides = kind ? !strcmp(kind, "sliding_attention") : config_number(config, "use_sliding_window", true);
   return slides && window ? window - 1 : -1;
 }
 

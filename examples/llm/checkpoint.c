@@ -4,7 +4,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -15,19 +14,6 @@ static json_t *read_json(const char *path) {
   if (!json_is_object(object))
     fail("%s: %s", path, object ? "not a JSON object" : problem.text);
   return object;
-}
-
-static struct mapped_file map(const char *path) {
-  struct stat status;
-  int file = open(path, O_RDONLY | O_CLOEXEC);
-  if (file < 0 || fstat(file, &status))
-    fail("%s: %s", path, strerror(errno));
-  size_t size = (size_t)status.st_size;
-  void *memory = S_ISREG(status.st_mode) && size >= 8 ? mmap(NULL, size, PROT_READ, MAP_PRIVATE, file, 0) : MAP_FAILED;
-  if (memory == MAP_FAILED)
-    fail("%s: not a safetensors file that can be mapped", path);
-  close(file);
-  return (struct mapped_file){.memory = memory, .size = size};
 }
 
 static const fl_element_type *type_named(const char *name) {
@@ -67,24 +53,32 @@ static DLTensor *describe(const char *path, const char *name, json_t *entry, cha
 }
 
 static void add_file(checkpoint *c, const char *path, arena *kept) {
-  struct mapped_file *mapped = arena_take(kept, sizeof *mapped);
+  struct mapped_file *f = arena_take(kept, sizeof *f);
+  struct stat status;
   uint64_t length = 0;
   json_error_t problem;
   const char *name;
   json_t *entry;
-  *mapped = map(path);
-  mapped->next = c->files;
-  c->files = mapped;
+  int file = open(path, O_RDONLY | O_CLOEXEC);
+  if (file < 0 || fstat(file, &status))
+    fail("%s: %s", path, strerror(errno));
+  *f = (struct mapped_file){c->files, MAP_FAILED, (size_t)status.st_size};
+  if (S_ISREG(status.st_mode) && f->size >= sizeof length)
+    f->memory = mmap(NULL, f->size, PROT_READ, MAP_PRIVATE, file, 0);
+  if (f->memory == MAP_FAILED)
+    fail("%s: not a safetensors file that can be mapped", path);
+  close(file);
+  c->files = f;
   for (int i = 7; i >= 0; i--)
-    length = length << 8 | (unsigned char)mapped->memory[i];
-  if (length > mapped->size - 8)
+    length = length << 8 | (unsigned char)f->memory[i];
+  if (length > f->size - 8)
     fail("%s: not a safetensors file: a header of %llu bytes", path, (unsigned long long)length);
-  json_t *header = json_loadb(mapped->memory + 8, length, JSON_REJECT_DUPLICATES, &problem);
+  json_t *header = json_loadb(f->memory + 8, length, JSON_REJECT_DUPLICATES, &problem);
   if (!json_is_object(header))
     fail("%s: header: %s", path, header ? "not a JSON object" : problem.text);
   json_object_del(header, "__metadata__");
   json_object_foreach(header, name, entry) {
-    DLTensor *t = describe(path, name, entry, mapped->memory + 8 + length, mapped->size - 8 - length, kept);
+    DLTensor *t = describe(path, name, entry, f->memory + 8 + length, f->size - 8 - length, kept);
     json_object_set_new(c->tensors, name, json_integer((json_int_t)(uintptr_t)t));
   }
   json_decref(header);
@@ -141,15 +135,5 @@ int64_t config_int(const json_t *config, const char *key, int64_t fallback) {
 
 double config_number(const json_t *config, const char *key, double fallback) {
   const json_t *value = json_object_get(config, key);
-  return json_is_number(value) ? json_number_value(value) : fallback;
-}
-
-const char *config_text(const json_t *config, const char *key, const char *fallback) {
-  const char *value = json_string_value(json_object_get(config, key));
-  return value ? value : fallback;
-}
-
-bool config_is(const json_t *config, const char *key, bool fallback) {
-  const json_t *value = json_object_get(config, key);
-  return json_is_boolean(value) ? json_is_true(value) : fallback;
+  return json_is_boolean(value) ? json_is_true(value) : json_is_number(value) ? json_number_value(value) : fallback;
 }

@@ -8,8 +8,6 @@
  */
 #include "llm.h"
 
-#include <math.h>
-#include <string.h>
 #include <time.h>
 
 /* What a block of the cache holds. */
@@ -85,8 +83,6 @@ static bool admit(engine *e, request *r) {
   int32_t found, state = 0;
   while (state < m->n_states && e->state_taken[state])
     state++;
-  if (state == m->n_states)
-    return false;
   /* At least the last token of the prompt is computed, for its logits. */
   while (!m->has_states && (reused + 1) * m->block_size < r->n_prompt &&
          (found = find_block(e, r->ids, (reused + 1) * m->block_size)) >= 0) {
@@ -95,7 +91,7 @@ static bool admit(engine *e, request *r) {
   }
   for (int64_t i = 0; i < m->n_blocks; i++)
     n_free += !e->cached[i].users;
-  if (n_free < r->n_blocks - reused) {
+  if (state == m->n_states || n_free < r->n_blocks - reused) {
     while (reused)
       e->cached[r->blocks[--reused]].users--;
     return false;
@@ -123,7 +119,7 @@ static void remember(engine *e, const request *r) {
   }
 }
 
-static void leave(engine *e, request *r) {
+static void leave(engine *e, const request *r) {
   for (int64_t i = 0; i < r->n_blocks; i++)
     e->cached[r->blocks[i]].users--;
   e->state_taken[r->state] = false;
@@ -131,37 +127,31 @@ static void leave(engine *e, request *r) {
 
 /* ---------------------------------------------------------------------------------------------------- a pass */
 
-/* Who takes part in a pass, with how many tokens. */
-typedef struct part {
-  request *request;
-  int64_t n;
-} part;
-
-/* Those that generate come first: a long prompt is not to hold them up. */
-static int64_t choose(engine *e, part *parts) {
+/* Who takes part in a pass, with how many tokens. Those that generate come first: a long prompt is not to hold them up.
+ */
+static int64_t choose(engine *e, request **chosen) {
   int64_t n = 0, room = e->tokens_at_once;
   for (int prompts = 0; prompts < 2; prompts++)
-    for (int64_t i = 0; i < e->n_requests && n < e->at_once && room; i++) {
-      request *r = &e->requests[i];
+    for (request *r = e->requests; r < e->requests + e->n_requests && n < e->at_once && room; r++) {
       bool generates = r->state >= 0 && r->n_computed >= r->n_prompt;
       if (r->n == r->n_most || generates == prompts || (r->state < 0 && !admit(e, r)))
         continue;
-      int64_t left = r->n - r->n_computed;
-      parts[n++] = (part){r, left < room ? left : room};
-      room -= parts[n - 1].n;
+      r->n_now = r->n - r->n_computed < room ? r->n - r->n_computed : room;
+      room -= r->n_now;
+      chosen[n++] = r;
     }
   return n;
 }
 
 /* The tensors that operators want to know it by. */
-static batch describe(const engine *e, const part *parts, int64_t n) {
+static batch describe(const engine *e, request *const *chosen, int64_t n) {
   const model *m = e->model;
   arena *a = &e->model->step;
   batch b = {0};
   int64_t widest = 1, at = 0, n_wanted = 0;
   for (int64_t i = 0; i < n; i++) {
-    b.n_tokens += parts[i].n;
-    widest = parts[i].request->n_blocks > widest ? parts[i].request->n_blocks : widest;
+    b.n_tokens += chosen[i]->n_now;
+    widest = chosen[i]->n_blocks > widest ? chosen[i]->n_blocks : widest;
   }
   b.ids = tensor(a, int64, SHAPE(b.n_tokens));
   b.positions = tensor(a, int64, SHAPE(b.n_tokens));
@@ -173,18 +163,19 @@ static batch describe(const engine *e, const part *parts, int64_t n) {
   b.has_state = tensor(a, boolean, SHAPE(n));
   b.wanted = tensor(a, int64, SHAPE(b.n_tokens));
   for (int64_t i = 0; i < n; i++) {
-    const request *r = parts[i].request;
+    const request *r = chosen[i];
+    int64_t end = r->n_computed + r->n_now;
     ((int32_t *)b.query_start_loc->data)[i] = (int32_t)at;
-    ((int32_t *)b.seq_lens->data)[i] = (int32_t)(r->n_computed + parts[i].n);
+    ((int32_t *)b.seq_lens->data)[i] = (int32_t)end;
     ((int32_t *)b.states->data)[i] = r->state;
     ((uint8_t *)b.has_state->data)[i] = r->n_computed > 0;
     for (int64_t j = 0; j < widest; j++)
       ((int32_t *)b.block_table->data)[i * widest + j] = j < r->n_blocks ? r->blocks[j] : -1;
-    for (int64_t j = r->n_computed; j < r->n_computed + parts[i].n; j++, at++) {
+    for (int64_t j = r->n_computed; j < end; j++, at++) {
       ((int64_t *)b.ids->data)[at] = r->ids[j];
       ((int64_t *)b.positions->data)[at] = j;
       ((int64_t *)b.slot_mapping->data)[at] = r->blocks[j / m->block_size] * m->block_size + j % m->block_size;
-      if (r->logits || j + 1 == r->n_computed + parts[i].n)
+      if (r->logits || j + 1 == end)
         ((int64_t *)b.wanted->data)[n_wanted++] = at;
     }
   }
@@ -204,8 +195,8 @@ static double noise_at(uint64_t seed, uint64_t place) {
 
 static DLTensor *filled(arena *a, DLDataType dtype, int64_t n, double value) {
   DLTensor *t = tensor(a, dtype, SHAPE(n));
-  for (int64_t i = 0; i < n; i++)
-    fl_element_type_of(dtype)->put(t->data, i, value);
+  while (n--)
+    fl_element_type_of(dtype)->put(t->data, n, value);
   return t;
 }
 
@@ -237,37 +228,37 @@ static DLTensor *sample(const engine *e, DLTensor *logits, request *const *reque
 }
 
 /* False: there is nothing to do. */
-static bool pass(engine *e, part *parts, request **next) {
+static bool pass(engine *e, request **chosen) {
   model *m = e->model;
   double begin = now();
-  int64_t n = choose(e, parts), n_next = 0, n_prompt = 0, row = 0, v = m->vocabulary;
+  int64_t n = choose(e, chosen), n_next = 0, n_prompt = 0, row = 0, v = m->vocabulary;
   if (!n)
     return false;
   arena_reset(&m->step);
-  batch b = describe(e, parts, n);
+  batch b = describe(e, chosen, n);
   DLTensor *logits = model_run(m, &b), *last = tensor(&m->step, int64, SHAPE(n)); /* rows of those that go on */
   e->n_passes++;
   for (int64_t i = 0; i < n; i++) {
-    request *r = parts[i].request;
-    int64_t in_prompt = r->n_prompt - r->n_computed, rows = r->logits ? parts[i].n : 1;
-    n_prompt += in_prompt < 0 ? 0 : in_prompt < parts[i].n ? in_prompt : parts[i].n;
+    request *r = chosen[i];
+    int64_t in_prompt = r->n_prompt - r->n_computed, rows = r->logits ? r->n_now : 1;
+    n_prompt += in_prompt < 0 ? 0 : in_prompt < r->n_now ? in_prompt : r->n_now;
     if (r->logits)
       put(r->logits, r->n_computed * v, view(&m->step, logits, row * v, NULL, SHAPE(rows, v)));
     row += rows;
-    r->n_computed += parts[i].n;
+    r->n_computed += r->n_now;
     remember(e, r);
     if (r->n_computed < r->n)
       continue;
     ((int64_t *)last->data)[n_next] = row - 1;
-    next[n_next++] = r;
+    chosen[n_next++] = r;
   }
-  if (n_next < row && n_next) /* otherwise it is all of them */
+  if (n_next && n_next < row) /* otherwise it is all of them */
     logits = rows_of(m, logits, view(&m->step, last, 0, NULL, SHAPE(n_next)));
-  DLTensor *ids = n_next ? sample(e, logits, next) : NULL;
+  DLTensor *ids = n_next ? sample(e, logits, chosen) : NULL;
   for (int64_t i = 0; i < n_next; i++) {
-    next[i]->ids[next[i]->n++] = ((int64_t *)ids->data)[i];
-    if (next[i]->n == next[i]->n_most)
-      leave(e, next[i]);
+    chosen[i]->ids[chosen[i]->n++] = ((int64_t *)ids->data)[i];
+    if (chosen[i]->n == chosen[i]->n_most)
+      leave(e, chosen[i]);
   }
   e->n_prompt_tokens += n_prompt;
   e->n_generated += n_next;
@@ -280,8 +271,7 @@ static bool pass(engine *e, part *parts, request **next) {
 }
 
 void engine_run(engine *e) {
-  part *parts = allocate(e, e->n_requests, sizeof *parts);
-  request **next = allocate(e, e->n_requests, sizeof *next);
-  while (pass(e, parts, next))
+  request **chosen = allocate(e, e->n_requests, sizeof *chosen);
+  while (pass(e, chosen))
     ;
 }

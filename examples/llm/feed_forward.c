@@ -1,8 +1,6 @@
 /* What follows attention: a gated activation between two products, or a mixture of such experts: see llm.h. */
 #include "llm.h"
 
-#include <string.h>
-
 /* ------------------------------------------------------------------------------------------------------- dense */
 
 typedef struct dense {
@@ -92,10 +90,11 @@ static experts *find_mixture(model *m, const char *prefix, const struct mixture 
                  .top_k = config_int(m->config, "num_experts_per_tok", REQUIRED),
                  .groups = config_int(m->config, "n_group", 1),
                  .top_groups = config_int(m->config, "topk_group", 1),
-                 .renormalize = config_is(m->config, "norm_topk_prob", kind->renormalize),
+                 .renormalize = config_number(m->config, "norm_topk_prob", kind->renormalize),
                  .grouped = json_object_get(m->config, "n_group") != NULL,
                  .factor = config_number(m->config, "routed_scaling_factor", 1)};
-  e->scoring = config_text(m->config, "scoring_func", e->correction ? "sigmoid" : "softmax");
+  const char *scoring = json_string_value(json_object_get(m->config, "scoring_func"));
+  e->scoring = scoring ? scoring : e->correction ? "sigmoid" : "softmax";
   for (int i = 0; i < 2; i++)
     if (stored_weight(m, prefix, shared[i], ".up_proj.weight"))
       e->shared = find_dense(m, prefix, shared[i]);

@@ -1,8 +1,6 @@
 /* Latent attention of DeepSeek-V2 and V3: the cache has a row [latent | rotated key] a token for all heads. */
 #include "llm.h"
 
-#include <math.h>
-
 typedef struct latent {
   projection query_a, query, kv_a, output;
   DLTensor *query_norm; /* NULL: the query has no latent of its own, and no query_a */
@@ -44,7 +42,7 @@ block latent_block(model *m, const char *prefix, const char *kind) {
                 .rope = config_int(m->config, "qk_rope_head_dim", REQUIRED),
                 .value = config_int(m->config, "v_head_dim", REQUIRED),
                 .rank = config_int(m->config, "kv_lora_rank", REQUIRED),
-                .interleaved = config_is(m->config, "rope_interleave", true),
+                .interleaved = config_number(m->config, "rope_interleave", true),
                 .query_norm = optional_weight(m, prefix, "self_attn.q_a_layernorm", ".weight"),
                 .kv_a = find_projection(m, prefix, "self_attn.kv_a_proj_with_mqa"),
                 .kv_norm = weight(m, prefix, "self_attn.kv_a_layernorm", ".weight"),

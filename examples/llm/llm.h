@@ -19,13 +19,17 @@
 #ifndef LLM_H
 #define LLM_H
 
+#include <err.h>
 #include <flhost/element.h>
 #include <flhost/flhost.h>
 #include <flhost/ops.h>
 #include <jansson.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
 
 /* Prints "llm: …" and ends the program with status 1. */
-_Noreturn void fail(const char *format, ...) __attribute__((format(printf, 1, 2)));
+#define fail(...) errx(EXIT_FAILURE, __VA_ARGS__)
 /* What every call of an op goes through: ends the program with the host's own words unless it is FL_OK. */
 void ok(fl_status status);
 
@@ -78,9 +82,7 @@ void checkpoint_release(const checkpoint *c);
 /* Of config.json or an object in it; `fallback` where the key is missing or null, REQUIRED: that is an error. */
 #define REQUIRED INT64_MIN
 int64_t config_int(const json_t *config, const char *key, int64_t fallback);
-double config_number(const json_t *config, const char *key, double fallback);
-const char *config_text(const json_t *config, const char *key, const char *fallback);
-bool config_is(const json_t *config, const char *key, bool fallback);
+double config_number(const json_t *config, const char *key, double fallback); /* true: 1 */
 
 /* What one pass computes: tokens of several requests, one after the other. Sequence i is tokens query_start_loc[i] to
  * [i + 1] - 1, the last of its seq_lens[i]. */
@@ -174,8 +176,8 @@ block mamba2_block(model *m, const char *prefix, const char *kind);
 block feed_forward_block(model *m, const char *prefix);
 
 typedef struct request {
-  int64_t *ids; /* the prompt, then what is generated */
-  int64_t n_prompt, n, n_most, n_computed, n_blocks;
+  int64_t *ids;                                             /* the prompt, then what is generated */
+  int64_t n_prompt, n, n_most, n_computed, n_now, n_blocks; /* n_now: that the pass takes */
   int32_t *blocks;
   int32_t state;    /* slot; -1: waits */
   DLTensor *logits; /* float32[n_most, vocabulary], of each computed token, NaN of those in the cache; NULL: not kept */

@@ -4,9 +4,6 @@
 #include <argp.h>
 #include <errno.h>
 #include <flhost/testing.h>
-#include <math.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/resource.h>
 
 static const char about[] =

@@ -1,9 +1,6 @@
 /* Mamba-2: one operator is the whole layer, with a state for each request. */
 #include "llm.h"
 
-#include <math.h>
-#include <string.h>
-
 typedef struct mamba2 {
   DLTensor *in, *out, *conv, *conv_bias, *dt_bias, *a, *d, *norm, *conv_state, *state;
   int64_t groups, head_size, chunk;

@@ -1,8 +1,6 @@
 /* Which architecture is made of which blocks, and the pass through the layers: see llm.h. */
 #include "llm.h"
 
-#include <string.h>
-
 /* Names of weights, all behind the first; the last two behind "layers.3." or the like. */
 typedef struct names {
   const char *prefix, *embedding, *norm, *mixer_norm, *feed_forward_norm; /* the last NULL: layers have but a mixer */
@@ -83,7 +81,7 @@ void model_open(model *m, fl_host *host, const char *directory, const char *dtyp
   m->norms_from_one = a->norms_from_one;
   m->embedding = weight(m, a->names->prefix, a->names->embedding, ".weight");
   m->norm = weight(m, a->names->prefix, a->names->norm, ".weight");
-  m->head = config_is(m->config, "tie_word_embeddings", false) ? m->embedding : weight(m, "", "lm_head", ".weight");
+  m->head = config_number(m->config, "tie_word_embeddings", false) ? m->embedding : weight(m, "", "lm_head", ".weight");
   m->chain = arena_take(&m->kept, 2 * (size_t)n_layers * sizeof *m->chain);
   for (int64_t i = 0; i < n_layers; i++)
     add_layer(m, a, i);

@@ -1,9 +1,6 @@
 /* Tables of cosines and sines: see llm.h. The kinds are those of transformers' modeling_rope_utils. */
 #include "llm.h"
 
-#include <math.h>
-#include <string.h>
-
 /* Llama 3: long waves are slowed down, short ones stay, those between go over from one to the other. */
 static double llama3(const json_t *p, double frequency) {
   double factor = config_number(p, "factor", 8), low = config_number(p, "low_freq_factor", 1),

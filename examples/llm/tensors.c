@@ -1,10 +1,6 @@
 /* Tensors, and the memory that they are made in: see llm.h. */
 #include "llm.h"
 
-#include <stdarg.h>
-#include <stdlib.h>
-#include <string.h>
-
 enum { ALIGNMENT = 64 };
 
 /* Its memory follows it, aligned. */
@@ -14,16 +10,6 @@ typedef struct piece {
 
 const DLDataType float32 = {kDLFloat, 32, 1}, int32 = {kDLInt, 32, 1}, int64 = {kDLInt, 64, 1},
                  boolean = {FL_DTYPE_BOOL, 8, 1};
-
-_Noreturn void fail(const char *format, ...) {
-  va_list arguments;
-  va_start(arguments, format);
-  fputs("llm: ", stderr);
-  vfprintf(stderr, format, arguments);
-  fputc('\n', stderr);
-  va_end(arguments);
-  exit(EXIT_FAILURE);
-}
 
 void ok(fl_status status) {
   if (status)

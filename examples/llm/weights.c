@@ -7,9 +7,6 @@
  */
 #include "llm.h"
 
-#include <math.h>
-#include <string.h>
-
 static const struct format {
   const char *name, *type; /* of elements */
   int64_t group, multiple; /* columns that share a scale, 0: all; what sizes have to be multiples of */
