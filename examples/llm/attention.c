@@ -1,7 +1,6 @@
 /*
- * Attention over the paged cache: Llama and its kin. What a checkpoint has says what is done: biases, norms of query
- * and key (Qwen3), sinks (gpt-oss), a query projection of twice the size whose other half gates the result
- * (Qwen3-Next).
+ * Attention over the paged cache: see llm.h. What a checkpoint has says what is done: biases, norms of query and key
+ * (Qwen3), sinks (gpt-oss), a query projection of twice the size whose other half gates the result (Qwen3-Next).
  */
 #include "llm.h"
 
@@ -17,11 +16,11 @@ typedef struct attention {
 /* Its halves of each head, in one product: [query | gate]. */
 static DLTensor *head_views(model *m, const attention *a, DLTensor *projected, int64_t offset) {
   int64_t step = a->gated ? 2 * a->size : a->size;
-  const int64_t strides[] = {a->heads * step, step, 1};
-  return view(&m->step, projected, offset, strides, SHAPE(projected->shape[0], a->heads, a->size));
+  return view(&m->step, projected, offset, SIZES(a->heads * step, step, 1),
+              SHAPE(projected->shape[0], a->heads, a->size));
 }
 
-static DLTensor *run(model *m, const void *self, const batch *b, DLTensor *x) {
+static DLTensor *run_attention(model *m, const void *self, const batch *b, DLTensor *x) {
   const attention *a = self;
   int64_t n = b->n_tokens;
   DLTensor *projected = linear(m, x, &a->query, NULL), *query = head_views(m, a, projected, 0);
@@ -29,10 +28,8 @@ static DLTensor *run(model *m, const void *self, const batch *b, DLTensor *x) {
   DLTensor *value = view(&m->step, linear(m, x, &a->value, NULL), 0, NULL, SHAPE(n, a->kv_heads, a->size));
   DLTensor *out = tensor(&m->step, m->dtype, SHAPE(n, a->heads, a->size));
   DLTensor *lse = tensor(&m->step, float32, SHAPE(a->heads, n));
-  if (a->query_norm) {
-    norm(m, query, NULL, a->query_norm);
-    norm(m, key, NULL, a->key_norm);
-  }
+  norm(m, query, NULL, a->query_norm);
+  norm(m, key, NULL, a->key_norm);
   ok(fl_rotary_embedding(&m->ops, NULL, query, key, m->cos, m->sin, b->positions, false, 0, false, query, key));
   ok(fl_reshape_and_cache(&m->ops, NULL, key, value, a->key_cache, a->value_cache, b->slot_mapping, NULL, NULL));
   ok(fl_paged_attention(&m->ops, NULL, query, a->key_cache, a->value_cache, b->block_table, b->query_start_loc,
@@ -42,20 +39,15 @@ static DLTensor *run(model *m, const void *self, const batch *b, DLTensor *x) {
   return linear(m, view(&m->step, out, 0, NULL, SHAPE(n, a->heads * a->size)), &a->output, NULL);
 }
 
-/* Tokens before its own that a query sees, -1 for all: of layers that slide where some do and some do not. */
-static int64_t window_of(const json_t *config, const char *kind) {
-  int64_t window = config_int(config, "sliding_window", 0);
-  bool slides = kind ? !strcmp(kind, "sliding_attention") : config_number(config, "use_sliding_window", true);
-  return slides && window ? window - 1 : -1;
-}
-
 block attention_block(model *m, const char *prefix, const char *kind) {
   attention *a = arena_take(&m->kept, sizeof *a);
-  int64_t heads = config_int(m->config, "num_attention_heads", REQUIRED);
+  int64_t heads = config_number(m->config, "num_attention_heads", REQUIRED);
+  int64_t window = config_number(m->config, "sliding_window", 0);
+  bool slides = kind ? !strcmp(kind, "sliding_attention") : config_number(m->config, "use_sliding_window", true);
   *a = (attention){.heads = heads,
-                   .kv_heads = config_int(m->config, "num_key_value_heads", heads),
-                   .size = config_int(m->config, "head_dim", m->hidden / heads),
-                   .window = window_of(m->config, kind),
+                   .kv_heads = config_number(m->config, "num_key_value_heads", heads),
+                   .size = config_number(m->config, "head_dim", m->hidden / heads),
+                   .window = slides && window ? window - 1 : -1,
                    .query = find_projection(m, prefix, "self_attn.q_proj"),
                    .key = find_projection(m, prefix, "self_attn.k_proj"),
                    .value = find_projection(m, prefix, "self_attn.v_proj"),
@@ -69,5 +61,61 @@ block attention_block(model *m, const char *prefix, const char *kind) {
   a->scale = make_angles(m, (int64_t)((double)a->size * turned)) / sqrt((double)a->size);
   a->key_cache = tensor(&m->kept, m->dtype, SHAPE(m->n_blocks, m->block_size, a->kv_heads, a->size));
   a->value_cache = tensor(&m->kept, m->dtype, SHAPE(m->n_blocks, m->block_size, a->kv_heads, a->size));
-  return (block){.run = run, .self = a};
+  return (block){.run = run_attention, .self = a};
+}
+
+/* Latent attention of DeepSeek: the cache has a row [latent | rotated key] a token for all heads. */
+typedef struct latent {
+  projection query_a, query, kv_a, output;
+  DLTensor *query_norm; /* NULL: the query has no latent of its own, and no query_a */
+  DLTensor *kv_norm, *kv_b, *cache;
+  int64_t heads, nope, rope, value, rank; /* sizes of a head's parts; of the latent */
+  double scale;
+  bool interleaved;
+} latent;
+
+static DLTensor *run_latent(model *m, const void *self, const batch *b, DLTensor *x) {
+  const latent *a = self;
+  int64_t n = b->n_tokens, size = a->nope + a->rope, row = a->rank + a->rope;
+  const int64_t heads[] = {a->heads * size, size, 1}, rows[] = {row, 1}, row_heads[] = {row, a->rope, 1};
+  DLTensor *query = x, *kv = linear(m, x, &a->kv_a, NULL),
+           *out = tensor(&m->step, m->dtype, SHAPE(n, a->heads * a->value));
+  if (a->query_norm) {
+    query = linear(m, x, &a->query_a, NULL);
+    norm(m, query, NULL, a->query_norm);
+  }
+  query = view(&m->step, linear(m, query, &a->query, NULL), 0, NULL, SHAPE(n, a->heads, size));
+  DLTensor *turned = view(&m->step, query, a->nope, heads, SHAPE(n, a->heads, a->rope));
+  DLTensor *kv_c = view(&m->step, kv, 0, rows, SHAPE(n, a->rank));
+  DLTensor *k_pe = view(&m->step, kv, a->rank, row_heads, SHAPE(n, 1, a->rope));
+  norm(m, kv_c, NULL, a->kv_norm);
+  ok(fl_rotary_embedding(&m->ops, NULL, turned, k_pe, m->cos, m->sin, b->positions, a->interleaved, 0, false, turned,
+                         k_pe));
+  ok(fl_concat_and_cache_mla(&m->ops, NULL, kv_c, view(&m->step, kv, a->rank, rows, SHAPE(n, a->rope)), a->cache,
+                             b->slot_mapping));
+  ok(fl_mla_paged_attention(&m->ops, NULL, query, a->cache, a->kv_b, b->block_table, b->query_start_loc, b->seq_lens,
+                            a->rank, a->value, a->scale, out));
+  return linear(m, out, &a->output, NULL);
+}
+
+block latent_block(model *m, const char *prefix, const char *kind) {
+  latent *a = arena_take(&m->kept, sizeof *a);
+  (void)kind; /* all layers are alike */
+  *a = (latent){.heads = config_number(m->config, "num_attention_heads", REQUIRED),
+                .nope = config_number(m->config, "qk_nope_head_dim", REQUIRED),
+                .rope = config_number(m->config, "qk_rope_head_dim", REQUIRED),
+                .value = config_number(m->config, "v_head_dim", REQUIRED),
+                .rank = config_number(m->config, "kv_lora_rank", REQUIRED),
+                .interleaved = config_number(m->config, "rope_interleave", true),
+                .query_norm = optional_weight(m, prefix, "self_attn.q_a_layernorm", ".weight"),
+                .kv_a = find_projection(m, prefix, "self_attn.kv_a_proj_with_mqa"),
+                .kv_norm = weight(m, prefix, "self_attn.kv_a_layernorm", ".weight"),
+                .kv_b = weight(m, prefix, "self_attn.kv_b_proj", ".weight"),
+                .output = find_projection(m, prefix, "self_attn.o_proj")};
+  if (a->query_norm)
+    a->query_a = find_projection(m, prefix, "self_attn.q_a_proj");
+  a->query = find_projection(m, prefix, a->query_norm ? "self_attn.q_b_proj" : "self_attn.q_proj");
+  a->scale = make_angles(m, a->rope) / sqrt((double)(a->nope + a->rope));
+  a->cache = tensor(&m->kept, m->dtype, SHAPE(m->n_blocks, m->block_size, a->rank + a->rope));
+  return (block){.run = run_latent, .self = a};
 }

@@ -16,14 +16,6 @@ static json_t *read_json(const char *path) {
   return object;
 }
 
-static const fl_element_type *type_named(const char *name) {
-  const fl_element_type *type;
-  uint32_t i = 0;
-  while ((type = fl_element_type_at(i)) && strcmp(type->safetensors, name))
-    i++;
-  return type;
-}
-
 /* The tensor that an entry of the header describes; `data_size` bytes follow the header. */
 static DLTensor *describe(const char *path, const char *name, json_t *entry, char *memory, uint64_t data_size,
                           arena *kept) {
@@ -32,9 +24,12 @@ static DLTensor *describe(const char *path, const char *name, json_t *entry, cha
   json_t *shape = NULL, *size;
   int64_t sizes[FL_MAX_DIMS];
   size_t d;
+  const fl_element_type *type;
+  uint32_t row = 0;
   if (json_unpack(entry, "{s:s, s:o, s:[I, I]}", "dtype", &dtype, "shape", &shape, "data_offsets", &begin, &end))
     fail("%s: '%s' has no dtype, shape and data_offsets", path, name);
-  const fl_element_type *type = type_named(dtype);
+  while ((type = fl_element_type_at(row)) && strcmp(type->safetensors, dtype))
+    row++;
   if (!type || json_array_size(shape) > FL_MAX_DIMS)
     fail("%s: '%s' is of %s with %zu dimensions, which is not known here", path, name, dtype, json_array_size(shape));
   uint64_t wanted = type->dtype.bits / 8u;
@@ -69,6 +64,7 @@ static void add_file(checkpoint *c, const char *path, arena *kept) {
     fail("%s: not a safetensors file that can be mapped", path);
   close(file);
   c->files = f;
+  c->size += f->size;
   for (int i = 7; i >= 0; i--)
     length = length << 8 | (unsigned char)f->memory[i];
   if (length > f->size - 8)
@@ -124,16 +120,13 @@ void checkpoint_release(const checkpoint *c) {
     madvise(f->memory, f->size, MADV_DONTNEED);
 }
 
-int64_t config_int(const json_t *config, const char *key, int64_t fallback) {
-  const json_t *value = json_object_get(config, key);
-  if ((!value || json_is_null(value)) && fallback != REQUIRED)
-    return fallback;
-  if (!json_is_integer(value) || json_integer_value(value) < 0)
-    fail("config.json: '%s' is %s, expected a number", key, value ? "something else" : "not there");
-  return json_integer_value(value);
-}
-
 double config_number(const json_t *config, const char *key, double fallback) {
   const json_t *value = json_object_get(config, key);
-  return json_is_boolean(value) ? json_is_true(value) : json_is_number(value) ? json_number_value(value) : fallback;
+  if (json_is_boolean(value))
+    return json_is_true(value);
+  if ((!value || json_is_null(value)) && !isnan(fallback))
+    return fallback;
+  if (!json_is_number(value) || json_number_value(value) < 0)
+    fail("config.json: '%s' is %s, expected a number from 0 on", key, value ? "something else" : "not there");
+  return json_number_value(value);
 }

@@ -132,7 +132,7 @@ static void leave(engine *e, const request *r) {
 static int64_t choose(engine *e, request **chosen) {
   int64_t n = 0, room = e->tokens_at_once;
   for (int prompts = 0; prompts < 2; prompts++)
-    for (request *r = e->requests; r < e->requests + e->n_requests && n < e->at_once && room; r++) {
+    for (request *r = e->requests; r < e->requests + e->n_requests && room; r++) {
       bool generates = r->state >= 0 && r->n_computed >= r->n_prompt;
       if (r->n == r->n_most || generates == prompts || (r->state < 0 && !admit(e, r)))
         continue;

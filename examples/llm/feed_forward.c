@@ -1,60 +1,45 @@
-/* What follows attention: a gated activation between two products, or a mixture of such experts: see llm.h. */
+/* What follows a mixer: a gated activation between two products, a mixture of such experts, or both: see llm.h. */
 #include "llm.h"
 
-/* ------------------------------------------------------------------------------------------------------- dense */
-
-typedef struct dense {
-  projection gate, up, down;
-} dense;
-
-static DLTensor *run_dense(model *m, const void *self, const batch *b, DLTensor *x) {
-  const dense *d = self;
-  int64_t n = b->n_tokens, size = d->gate.n;
-  const int64_t strides[] = {2 * size, 1};
-  DLTensor *both = tensor(&m->step, m->dtype, SHAPE(n, 2 * size)), *out = tensor(&m->step, m->dtype, SHAPE(n, size));
-  linear(m, x, &d->gate, view(&m->step, both, 0, strides, SHAPE(n, size)));
-  linear(m, x, &d->up, view(&m->step, both, size, strides, SHAPE(n, size)));
-  ok(fl_silu_and_mul(&m->ops, NULL, both, out));
-  return linear(m, out, &d->down, NULL);
-}
-
-static dense *find_dense(model *m, const char *prefix, const char *name) {
-  dense *d = arena_take(&m->kept, sizeof *d);
-  char whole[128];
-  snprintf(whole, sizeof whole, "%s%s.", prefix, name);
-  d->gate = find_projection(m, whole, "gate_proj");
-  d->up = find_projection(m, whole, "up_proj");
-  d->down = find_projection(m, whole, "down_proj");
-  return d;
-}
-
-/* ----------------------------------------------------------------------------------------------------- experts */
-
-typedef struct experts {
-  projection router, gate_up, down; /* weights [experts, 2 * size, hidden] and [experts, hidden, size] */
+typedef struct feed_forward {
+  projection router, gate_up, down; /* of experts: [experts, 2 * size, hidden], [experts, hidden, size]; or none */
   DLTensor *correction;             /* NULL: none */
-  dense *shared;                    /* one that all tokens take; NULL: none */
-  projection shared_gate;           /* weight NULL: none */
   const char *activation, *scoring;
   int64_t top_k, groups, top_groups;
   bool renormalize, grouped;
   double factor;
-} experts;
+  projection gate, up, out, out_gate; /* that all tokens take, and what is multiplied with its sigmoid; or none */
+} feed_forward;
 
-static DLTensor *run_experts(model *m, const void *self, const batch *b, DLTensor *x) {
-  const experts *e = self;
-  DLTensor *out = tensor(&m->step, m->dtype, SHAPE(b->n_tokens, m->hidden));
-  ok(fl_fused_moe(&m->ops, NULL, x, e->gate_up.weight, e->down.weight, linear(m, x, &e->router, NULL), e->top_k,
-                  e->renormalize, e->grouped, e->groups, e->top_groups, e->scoring, e->factor, e->correction,
-                  e->activation, false, NULL, e->gate_up.bias, e->down.bias, e->gate_up.scales, e->down.scales,
+static DLTensor *run_experts(model *m, const feed_forward *f, DLTensor *x) {
+  DLTensor *out = tensor(&m->step, m->dtype, SHAPE(x->shape[0], m->hidden));
+  ok(fl_fused_moe(&m->ops, NULL, x, f->gate_up.weight, f->down.weight, linear(m, x, &f->router, NULL), f->top_k,
+                  f->renormalize, f->grouped, f->groups, f->top_groups, f->scoring, f->factor, f->correction,
+                  f->activation, false, NULL, f->gate_up.bias, f->down.bias, f->gate_up.scales, f->down.scales,
                   m->scale_block, 2, out));
-  if (!e->shared)
-    return out;
-  DLTensor *shared = run_dense(m, e->shared, b, x);
-  if (e->shared_gate.weight)
-    ok(fl_sigmoid_mul(&m->ops, NULL, shared, linear(m, x, &e->shared_gate, NULL), shared));
-  ok(fl_add(&m->ops, NULL, out, shared, out));
   return out;
+}
+
+static DLTensor *run_dense(model *m, const feed_forward *f, DLTensor *x) {
+  int64_t n = x->shape[0], size = f->gate.n;
+  DLTensor *both = tensor(&m->step, m->dtype, SHAPE(n, 2 * size)), *in = tensor(&m->step, m->dtype, SHAPE(n, size));
+  linear(m, x, &f->gate, view(&m->step, both, 0, SIZES(2 * size, 1), SHAPE(n, size)));
+  linear(m, x, &f->up, view(&m->step, both, size, SIZES(2 * size, 1), SHAPE(n, size)));
+  ok(fl_silu_and_mul(&m->ops, NULL, both, in));
+  DLTensor *out = linear(m, in, &f->out, NULL);
+  if (f->out_gate.weight)
+    ok(fl_sigmoid_mul(&m->ops, NULL, out, linear(m, x, &f->out_gate, NULL), out));
+  return out;
+}
+
+static DLTensor *run(model *m, const void *self, const batch *b, DLTensor *x) {
+  const feed_forward *f = self;
+  DLTensor *routed = f->router.weight ? run_experts(m, f, x) : NULL,
+           *dense = f->gate.weight ? run_dense(m, f, x) : NULL;
+  (void)b; /* each token by itself */
+  if (routed && dense)
+    ok(fl_add(&m->ops, NULL, routed, dense, routed));
+  return routed ? routed : dense;
 }
 
 /* How families name their weights, and what they do where config.json does not say it. */
@@ -68,7 +53,11 @@ static const struct mixture {
     {"mlp.router", "mlp.experts.", {"gate_up_proj", NULL, "down_proj"}, "swigluoai", 1, true},
     {"block_sparse_moe.gate", "block_sparse_moe.experts.", {"w1", "w3", "w2"}, "silu", 2, true},
     {"mlp.gate", "mlp.experts.", {"gate_proj", "up_proj", "down_proj"}, "silu", 2, false},
+    {0},
 };
+
+/* What all tokens take: alone, or beside experts. */
+static const char *const dense[] = {"mlp.", "mlp.shared_expert.", "mlp.shared_experts."};
 
 /* Routers and gates, which are small and decide much, are not rounded. */
 static projection find_router(model *m, const char *prefix, const char *name) {
@@ -76,36 +65,35 @@ static projection find_router(model *m, const char *prefix, const char *name) {
   return (projection){found, NULL, optional_weight(m, prefix, name, ".bias"), found ? found->shape[0] : 0};
 }
 
-static experts *find_mixture(model *m, const char *prefix, const struct mixture *kind, projection router) {
-  static const char *const shared[] = {"mlp.shared_expert", "mlp.shared_experts"};
-  char whole[128];
-  experts *e = arena_take(&m->kept, sizeof *e);
-  snprintf(whole, sizeof whole, "%s%s", prefix, kind->experts);
-  *e = (experts){.router = router,
-                 .gate_up = find_experts(m, whole, kind->parts, kind->names, router.n),
-                 .down = find_experts(m, whole, 1, kind->names + 2, router.n),
-                 .correction = optional_weight(m, prefix, "mlp.gate.e_score_correction_bias", ""),
-                 .shared_gate = find_router(m, prefix, "mlp.shared_expert_gate"),
-                 .activation = kind->activation,
-                 .top_k = config_int(m->config, "num_experts_per_tok", REQUIRED),
-                 .groups = config_int(m->config, "n_group", 1),
-                 .top_groups = config_int(m->config, "topk_group", 1),
-                 .renormalize = config_number(m->config, "norm_topk_prob", kind->renormalize),
-                 .grouped = json_object_get(m->config, "n_group") != NULL,
-                 .factor = config_number(m->config, "routed_scaling_factor", 1)};
-  const char *scoring = json_string_value(json_object_get(m->config, "scoring_func"));
-  e->scoring = scoring ? scoring : e->correction ? "sigmoid" : "softmax";
-  for (int i = 0; i < 2; i++)
-    if (stored_weight(m, prefix, shared[i], ".up_proj.weight"))
-      e->shared = find_dense(m, prefix, shared[i]);
-  return e;
-}
-
 block feed_forward_block(model *m, const char *prefix) {
-  for (size_t i = 0; i < sizeof mixtures / sizeof *mixtures; i++) {
-    projection router = find_router(m, prefix, mixtures[i].router);
-    if (router.weight)
-      return (block){.run = run_experts, .self = find_mixture(m, prefix, &mixtures[i], router)};
+  feed_forward *f = arena_take(&m->kept, sizeof *f);
+  const char *scoring = json_string_value(json_object_get(m->config, "scoring_func"));
+  char whole[128];
+  *f = (feed_forward){.correction = optional_weight(m, prefix, "mlp.gate.e_score_correction_bias", ""),
+                      .out_gate = find_router(m, prefix, "mlp.shared_expert_gate"),
+                      .top_k = config_number(m->config, "num_experts_per_tok", 0),
+                      .groups = config_number(m->config, "n_group", 1),
+                      .top_groups = config_number(m->config, "topk_group", 1),
+                      .grouped = config_number(m->config, "n_group", 0) > 0,
+                      .factor = config_number(m->config, "routed_scaling_factor", 1)};
+  f->scoring = scoring ? scoring : f->correction ? "sigmoid" : "softmax";
+  for (const struct mixture *kind = mixtures; kind->router && !f->router.weight; kind++) {
+    f->router = find_router(m, prefix, kind->router);
+    if (!f->router.weight)
+      continue;
+    snprintf(whole, sizeof whole, "%s%s", prefix, kind->experts);
+    f->gate_up = find_experts(m, whole, kind->parts, kind->names, f->router.n);
+    f->down = find_experts(m, whole, 1, kind->names + 2, f->router.n);
+    f->activation = kind->activation;
+    f->renormalize = config_number(m->config, "norm_topk_prob", kind->renormalize);
   }
-  return (block){.run = run_dense, .self = find_dense(m, prefix, "mlp")};
+  for (size_t i = 0; i < sizeof dense / sizeof *dense; i++) {
+    snprintf(whole, sizeof whole, "%s%s", prefix, dense[i]);
+    if (!stored_weight(m, whole, "up_proj", ".weight", i == 0 && !f->router.weight))
+      continue;
+    f->gate = find_projection(m, whole, "gate_proj");
+    f->up = find_projection(m, whole, "up_proj");
+    f->out = find_projection(m, whole, "down_proj");
+  }
+  return (block){.run = run, .self = f};
 }

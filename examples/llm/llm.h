@@ -3,16 +3,14 @@
  *
  *   main.c         the command: prompts in, tokens out
  *   engine.c       requests, batches of mixed prompts and single tokens, the paged cache, sampling
+ *   model.c        which architecture is made of which blocks; the pass through them
+ *   attention.c    attention over the paged cache, DeepSeek's latent one too
+ *   recurrent.c    the gated delta rule of Qwen3-Next, Mamba-2
+ *   feed_forward.c dense and mixture of experts
+ *   rope.c         tables of angles
+ *   weights.c      weights by name, as files have them or rounded to 8 or 4 bits; linear layers
  *   checkpoint.c   config.json and *.safetensors, mapped, not read
  *   tensors.c      tensors, and the memory that they are made in
- *   rope.c         tables of angles
- *   model.c        which architecture is made of which blocks; the pass through them
- *   weights.c      weights by name, as files have them or rounded to 8 or 4 bits; linear layers
- *   attention.c    Llama, Mistral, Mixtral, Qwen2, Qwen3, gpt-oss, Qwen3-Next: attention over the paged cache
- *   latent.c       DeepSeek-V2 and V3: latent attention
- *   delta_net.c    Qwen3-Next: gated delta rule
- *   mamba2.c       Mamba-2
- *   feed_forward.c dense and mixture of experts
  *
  * What is wrong ends the program with a message: fail() is the one way out, so that the rest reads as what it does.
  */
@@ -70,6 +68,7 @@ typedef struct checkpoint {
     char *memory;
     size_t size;
   } * files;
+  size_t size; /* of all files */
 } checkpoint;
 
 void checkpoint_open(checkpoint *c, const char *directory, arena *kept);
@@ -79,10 +78,10 @@ DLTensor *checkpoint_find(const checkpoint *c, const char *name);
 /* What was read so far may leave memory: it was copied, or is read again. */
 void checkpoint_release(const checkpoint *c);
 
-/* Of config.json or an object in it; `fallback` where the key is missing or null, REQUIRED: that is an error. */
-#define REQUIRED INT64_MIN
-int64_t config_int(const json_t *config, const char *key, int64_t fallback);
-double config_number(const json_t *config, const char *key, double fallback); /* true: 1 */
+/* Of config.json or an object in it; true is 1. `fallback` where the key is missing or null, REQUIRED: that is an
+ * error. */
+#define REQUIRED NAN
+double config_number(const json_t *config, const char *key, double fallback);
 
 /* What one pass computes: tokens of several requests, one after the other. Sequence i is tokens query_start_loc[i] to
  * [i + 1] - 1, the last of its seq_lens[i]. */
@@ -140,12 +139,12 @@ void model_close(model *m);
 DLTensor *model_run(model *m, const batch *b);
 /* Rows of a matrix, in m->step. */
 DLTensor *rows_of(model *m, DLTensor *x, DLTensor *rows);
-/* In place; with a residual, that becomes residual + x first, and x its norm. */
+/* In place; with a residual, that becomes residual + x first, and x its norm. Without a weight, nothing is done. */
 void norm(model *m, DLTensor *x, DLTensor *residual, DLTensor *weight);
 
 /* Weights have a name between a prefix, "model.layers.3.", and an end, ".weight". As the file has it; NULL: it has
- * none. */
-DLTensor *stored_weight(const model *m, const char *prefix, const char *name, const char *end);
+ * none, which `must` makes an error. */
+DLTensor *stored_weight(const model *m, const char *prefix, const char *name, const char *end, bool must);
 /* In the model's element type. The first must be there. */
 DLTensor *weight(model *m, const char *prefix, const char *name, const char *end);
 DLTensor *optional_weight(model *m, const char *prefix, const char *name, const char *end);
@@ -185,9 +184,9 @@ typedef struct request {
 
 typedef struct engine {
   model *model;
-  int64_t tokens_at_once, at_once; /* of a pass, and requests of it; longer prompts are taken in parts */
-  double temperature, top_p;       /* 0: the most probable token; 1: all */
-  int64_t top_k;                   /* 0: all */
+  int64_t tokens_at_once;    /* of a pass; longer prompts are taken in parts */
+  double temperature, top_p; /* 0: the most probable token; 1: all */
+  int64_t top_k;             /* 0: all */
   uint64_t seed;
   bool timing; /* a line for each pass, to standard error */
   arena memory;

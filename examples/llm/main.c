@@ -88,15 +88,13 @@ static void add_prompt(engine *e, const char *text, int64_t n_more, bool keep_lo
 static void print_statistics(const engine *e) {
   const model *m = e->model;
   struct rusage used;
-  size_t mapped = 0;
   getrusage(RUSAGE_SELF, &used);
-  for (const struct mapped_file *f = m->files.files; f; f = f->next)
-    mapped += f->size;
   fprintf(stderr, "passes: %lld; tokens of prompts: %lld, %.1f/s; generated: %lld, %.1f/s in passes without prompts\n",
           (long long)e->n_passes, (long long)e->n_prompt_tokens, (double)e->n_prompt_tokens / e->prompt_seconds,
           (long long)e->n_generated, e->n_decoded ? (double)e->n_decoded / e->generate_seconds : 0);
   fprintf(stderr, "memory in MB: files mapped %.1f; cache, states, rearranged weights %.1f; a pass %.1f; peak %.1f\n",
-          (double)mapped / 1e6, (double)m->kept.total / 1e6, (double)m->step.most / 1e6, (double)used.ru_maxrss / 1e3);
+          (double)m->files.size / 1e6, (double)m->kept.total / 1e6, (double)m->step.most / 1e6,
+          (double)used.ru_maxrss / 1e3);
 }
 
 static void save(engine *e, const char *path) {
@@ -134,7 +132,6 @@ int main(int argc, char **argv) {
   model_open(&m, host, o.directory, o.words[DTYPE]);
   engine e = {.model = &m,
               .tokens_at_once = (int64_t)o.number[PASS],
-              .at_once = (int64_t)o.number[AT_ONCE],
               .temperature = o.number[TEMPERATURE],
               .top_p = o.number[TOP_P],
               .top_k = (int64_t)o.number[TOP_K],

@@ -10,30 +10,26 @@ static const names decoder = {"model.", "embed_tokens", "norm", "input_layernorm
 static const names backbone = {"backbone.", "embeddings", "norm_f", "norm", NULL};
 
 static const struct architecture {
-  const char *name; /* as config.json has it */
   const names *names;
   block (*mixer)(model *m, const char *prefix, const char *kind);
   bool norms_from_one;
+  const char *known[9]; /* as config.json has them, before "ForCausalLM" */
 } architectures[] = {
-    {"LlamaForCausalLM", &decoder, attention_block, false},
-    {"MistralForCausalLM", &decoder, attention_block, false},
-    {"Qwen2ForCausalLM", &decoder, attention_block, false},
-    {"Qwen3ForCausalLM", &decoder, attention_block, false},
-    {"MixtralForCausalLM", &decoder, attention_block, false},
-    {"Qwen2MoeForCausalLM", &decoder, attention_block, false},
-    {"Qwen3MoeForCausalLM", &decoder, attention_block, false},
-    {"GptOssForCausalLM", &decoder, attention_block, false},
-    {"DeepseekV2ForCausalLM", &decoder, latent_block, false},
-    {"DeepseekV3ForCausalLM", &decoder, latent_block, false},
-    {"Qwen3NextForCausalLM", &decoder, attention_block, true},
-    {"Mamba2ForCausalLM", &backbone, mamba2_block, false},
+    {&decoder,
+     attention_block,
+     false,
+     {"Llama", "Mistral", "Qwen2", "Qwen3", "Mixtral", "Qwen2Moe", "Qwen3Moe", "GptOss"}},
+    {&decoder, attention_block, true, {"Qwen3Next"}},
+    {&decoder, latent_block, false, {"DeepseekV2", "DeepseekV3"}},
+    {&backbone, mamba2_block, false, {"Mamba2"}},
 };
 
 static const struct architecture *architecture_of(const model *m) {
   const char *name = json_string_value(json_array_get(json_object_get(m->config, "architectures"), 0));
   for (size_t i = 0; name && i < sizeof architectures / sizeof *architectures; i++)
-    if (!strcmp(architectures[i].name, name))
-      return &architectures[i];
+    for (const char *const *known = architectures[i].known; *known; known++)
+      if (!strncmp(*known, name, strlen(*known)) && !strcmp(name + strlen(*known), "ForCausalLM"))
+        return &architectures[i];
   fail("config.json: architecture '%s' is not known here", name ? name : "");
 }
 
@@ -61,22 +57,22 @@ void model_open(model *m, fl_host *host, const char *directory, const char *dtyp
   const struct architecture *a = architecture_of(m);
   const json_t *quantised = json_object_get(m->config, "quantization_config"),
                *block_sizes = json_object_get(quantised, "weight_block_size");
-  const DLTensor *embedding = stored_weight(m, a->names->prefix, a->names->embedding, ".weight");
+  const DLTensor *embedding = stored_weight(m, a->names->prefix, a->names->embedding, ".weight", true);
   const fl_element_type *type = dtype ? fl_element_type_named(dtype) : NULL;
   if (dtype && (!type || !(type->bit & (FL_FLOAT32 | FL_FLOAT16 | FL_BFLOAT16))))
     fail("element type '%s': expected float32, float16 or bfloat16", dtype);
-  if (!embedding || embedding->ndim != 2)
-    fail("the checkpoint has no matrix '%s%s.weight'", a->names->prefix, a->names->embedding);
+  if (embedding->ndim != 2)
+    fail("'%s%s.weight' is no matrix", a->names->prefix, a->names->embedding);
   for (size_t i = 0; i < 2; i++) {
     m->scale_block[i] = block_sizes ? json_integer_value(json_array_get(block_sizes, i)) : 128;
     if (m->scale_block[i] < 1)
       fail("config.json: 'weight_block_size' is something else, expected two sizes above 0");
   }
-  int64_t n_layers = config_int(m->config, "num_hidden_layers", REQUIRED);
+  int64_t n_layers = config_number(m->config, "num_hidden_layers", REQUIRED);
   m->dtype = type ? type->dtype : embedding->dtype;
   m->vocabulary = embedding->shape[0];
   m->hidden = embedding->shape[1];
-  m->longest = config_int(m->config, "max_position_embeddings", 2048);
+  m->longest = config_number(m->config, "max_position_embeddings", 2048);
   m->epsilon = config_number(m->config, "rms_norm_eps", config_number(m->config, "layer_norm_epsilon", 1e-6));
   m->norms_from_one = a->norms_from_one;
   m->embedding = weight(m, a->names->prefix, a->names->embedding, ".weight");
@@ -94,9 +90,9 @@ void model_close(model *m) {
 }
 
 void norm(model *m, DLTensor *x, DLTensor *residual, DLTensor *weight) {
-  if (m->norms_from_one)
+  if (weight && m->norms_from_one)
     ok(fl_gemma_rms_norm(&m->ops, NULL, x, residual, weight, m->epsilon, x, residual));
-  else
+  else if (weight)
     ok(fl_rms_norm(&m->ops, NULL, x, residual, weight, m->epsilon, NULL, x, residual));
 }
 

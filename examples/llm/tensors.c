@@ -35,28 +35,22 @@ void arena_reset(arena *a) {
   a->total = 0;
 }
 
-static DLTensor *describe(arena *a, DLDataType dtype, int ndim, const int64_t *shape) {
+DLTensor *view(arena *a, const DLTensor *of, int64_t offset, const int64_t *strides, int ndim, const int64_t *shape) {
   struct {
     DLTensor tensor;
     int64_t shape[FL_MAX_DIMS], strides[FL_MAX_DIMS];
   } *made = arena_take(a, sizeof *made);
-  made->tensor = (DLTensor){.device = {kDLCPU, 0}, .ndim = ndim, .dtype = dtype, .shape = made->shape};
-  memcpy(made->shape, shape, (size_t)ndim * sizeof *shape);
+  made->tensor = *of;
+  made->tensor.ndim = ndim;
+  made->tensor.shape = memcpy(made->shape, shape, (size_t)ndim * sizeof *shape);
+  made->tensor.strides = strides ? memcpy(made->strides, strides, (size_t)ndim * sizeof *strides) : NULL;
+  made->tensor.byte_offset += (uint64_t)offset * (of->dtype.bits / 8u);
   return &made->tensor;
 }
 
 DLTensor *tensor(arena *a, DLDataType dtype, int ndim, const int64_t *shape) {
-  DLTensor *t = describe(a, dtype, ndim, shape);
+  DLTensor *t = view(a, &(DLTensor){.device = {kDLCPU, 0}, .dtype = dtype}, 0, NULL, ndim, shape);
   t->data = arena_take(a, bytes(t));
-  return t;
-}
-
-DLTensor *view(arena *a, const DLTensor *of, int64_t offset, const int64_t *strides, int ndim, const int64_t *shape) {
-  DLTensor *t = describe(a, of->dtype, ndim, shape);
-  t->data = of->data;
-  t->byte_offset = of->byte_offset + (uint64_t)offset * (of->dtype.bits / 8u);
-  if (strides)
-    t->strides = memcpy(t->shape + FL_MAX_DIMS, strides, (size_t)ndim * sizeof *strides);
   return t;
 }
 

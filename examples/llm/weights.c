@@ -21,16 +21,13 @@ const struct format *format_named(const char *name) {
   fail("--quantise: expected fp8, int8 or int4, not '%s'", name);
 }
 
-DLTensor *stored_weight(const model *m, const char *prefix, const char *name, const char *end) {
+DLTensor *stored_weight(const model *m, const char *prefix, const char *name, const char *end, bool must) {
   char whole[256];
   snprintf(whole, sizeof whole, "%s%s%s", prefix, name, end);
-  return checkpoint_find(&m->files, whole);
-}
-
-static DLTensor *required(DLTensor *found, const char *prefix, const char *name, const char *end) {
-  if (!found)
-    fail("the checkpoint has no '%s%s%s'", prefix, name, end);
-  return found;
+  DLTensor *t = checkpoint_find(&m->files, whole);
+  if (!t && must)
+    fail("the checkpoint has no '%s'", whole);
+  return t;
 }
 
 /* Of the file's codes; NULL: that weight is none. */
@@ -41,7 +38,7 @@ static DLTensor *scales_of(const model *m, const DLTensor *t, const char *prefix
     return NULL;
   if (t->dtype.code != FL_DTYPE_FLOAT8_E4M3FN || t->ndim != 2)
     fail("'%s%s%s' is a code with a scale elsewhere, which is not known here", prefix, name, end);
-  DLTensor *scales = required(stored_weight(m, prefix, name, scales_end), prefix, name, scales_end);
+  DLTensor *scales = stored_weight(m, prefix, name, scales_end, true);
   int64_t rows = (t->shape[0] + size[0] - 1) / size[0], columns = (t->shape[1] + size[1] - 1) / size[1];
   if (!is_type(scales, float32) || scales->ndim != 2 || scales->shape[0] != rows || scales->shape[1] != columns)
     fail("'%s%s%s': expected float32 [%lld, %lld], a scale for each %lld rows and %lld columns of the weight", prefix,
@@ -61,12 +58,13 @@ static DLTensor *values(model *m, arena *a, DLTensor *t, const DLTensor *scales)
 }
 
 DLTensor *optional_weight(model *m, const char *prefix, const char *name, const char *end) {
-  DLTensor *found = stored_weight(m, prefix, name, end);
+  DLTensor *found = stored_weight(m, prefix, name, end, false);
   return found ? values(m, &m->kept, found, scales_of(m, found, prefix, name, end)) : NULL;
 }
 
 DLTensor *weight(model *m, const char *prefix, const char *name, const char *end) {
-  return required(optional_weight(m, prefix, name, end), prefix, name, end);
+  stored_weight(m, prefix, name, end, true);
+  return optional_weight(m, prefix, name, end);
 }
 
 /* Puts the code next to a value in its row and column, and gives what the code stands for. Of int4, as GPTQ has it,
@@ -118,7 +116,7 @@ projection projected(model *m, arena *a, DLTensor *t, int parts) {
 /* By name: codes of the file, unless what they stand for is asked for, or a block of scales would lie across the parts
  * that an expert's matrix has; else what projected() makes. In `a`. */
 static projection found(model *m, arena *a, const char *prefix, const char *name, int parts) {
-  DLTensor *t = required(stored_weight(m, prefix, name, ".weight"), prefix, name, ".weight");
+  DLTensor *t = stored_weight(m, prefix, name, ".weight", true);
   DLTensor *scales = scales_of(m, t, prefix, name, ".weight");
   bool whole_blocks = parts < 2 || t->shape[0] % m->scale_block[0] == 0;
   if (scales && whole_blocks && !m->format && !m->dequantised)
@@ -132,18 +130,6 @@ projection find_projection(model *m, const char *prefix, const char *name) {
   return p;
 }
 
-/* Puts matrix i where it belongs in [experts, rows of an expert's parts, columns]. False: it has not the others' size.
- */
-static bool stack(model *m, DLTensor **all, const DLTensor *one, int64_t i, int64_t experts, int parts) {
-  if (one && !*all)
-    *all = tensor(&m->kept, one->dtype, SHAPE(experts, parts * one->shape[0], one->shape[1]));
-  if (one && bytes(one) * (size_t)(experts * parts) != bytes(*all))
-    return false;
-  if (one)
-    put(*all, i * elements(one), one);
-  return true;
-}
-
 /* Matrix i of [experts, in, out] as [out, in]. */
 static DLTensor *transposed(arena *a, const DLTensor *t, int64_t i) {
   int64_t in = t->shape[1], out = t->shape[2];
@@ -152,23 +138,31 @@ static DLTensor *transposed(arena *a, const DLTensor *t, int64_t i) {
 
 projection find_experts(model *m, const char *prefix, int parts, const char *const *names, int64_t n) {
   projection all = {.bias = optional_weight(m, prefix, names[0], "_bias")};
-  const DLTensor *codes = stored_weight(m, prefix, names[0], "_blocks");
-  DLTensor *turned = stored_weight(m, prefix, names[0], "");
+  const DLTensor *codes = stored_weight(m, prefix, names[0], "_blocks", false);
+  DLTensor *turned = stored_weight(m, prefix, names[0], "", false);
   arena once = {0};
   char expert[128];
+  if (turned && (turned->ndim != 3 || turned->dtype.bits == 8))
+    fail("'%s%s': expected values for each expert, input and output", prefix, names[0]);
   if (codes && (codes->ndim != 4 || codes->shape[3] != 16))
     fail("'%s%s_blocks': expected blocks of 16 bytes", prefix, names[0]);
   if (codes) {
     all.weight = view(&m->kept, codes, 0, NULL, SHAPE(codes->shape[0], codes->shape[1], 16 * codes->shape[2]));
-    all.scales = required(stored_weight(m, prefix, names[0], "_scales"), prefix, names[0], "_scales");
+    all.scales = stored_weight(m, prefix, names[0], "_scales", true);
     return all;
   }
   for (int64_t i = 0; i < n * parts; i++, arena_reset(&once)) {
     snprintf(expert, sizeof expert, "%s%lld.", prefix, (long long)i / parts);
     projection one = turned ? projected(m, &once, transposed(&once, turned, i), parts)
                             : found(m, &once, expert, names[i % parts], parts);
-    if (!stack(m, &all.weight, one.weight, i, n, parts) || !stack(m, &all.scales, one.scales, i, n, parts))
-      fail("'%s%s' is of another size than the first expert's", expert, names[i % parts]);
+    DLTensor *ones[] = {one.weight, one.scales}, **stacks[] = {&all.weight, &all.scales};
+    for (int s = 0; s < 2 && ones[s]; s++) {
+      if (!i)
+        *stacks[s] = tensor(&m->kept, ones[s]->dtype, SHAPE(n, parts * ones[s]->shape[0], ones[s]->shape[1]));
+      if (!*stacks[s] || bytes(ones[s]) * (size_t)(n * parts) != bytes(*stacks[s]))
+        fail("'%s%s' is of another size or type than the first expert's", expert, names[i % parts]);
+      put(*stacks[s], i * elements(ones[s]), ones[s]);
+    }
   }
   return all;
 }

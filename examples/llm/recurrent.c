@@ -1,13 +1,14 @@
-/* The layers of Qwen3-Next that attend by a gated delta rule, with a state for each request. */
+/* Blocks with a state for each request, which has no blocks in the cache: see llm.h. */
 #include "llm.h"
 
+/* The gated delta rule of Qwen3-Next. */
 typedef struct delta_net {
   projection qkv, z, a, b, output; /* the rows of the first in the operator's order */
   DLTensor *conv, *a_log, *dt_bias, *norm, *conv_state, *state;
   int64_t key_heads, key_size, value_heads, value_size;
 } delta_net;
 
-static DLTensor *run(model *m, const void *self, const batch *b, DLTensor *x) {
+static DLTensor *run_delta_net(model *m, const void *self, const batch *b, DLTensor *x) {
   const delta_net *d = self;
   int64_t n = b->n_tokens;
   DLTensor *out = tensor(&m->step, m->dtype, SHAPE(n, d->value_heads, d->value_size));
@@ -50,10 +51,10 @@ block delta_net_block(model *m, const char *prefix, const char *kind) {
   delta_net *d = arena_take(&m->kept, sizeof *d);
   (void)kind; /* this is the one that has it */
   DLTensor *conv = weight(m, prefix, "linear_attn.conv1d", ".weight");
-  *d = (delta_net){.key_heads = config_int(m->config, "linear_num_key_heads", REQUIRED),
-                   .key_size = config_int(m->config, "linear_key_head_dim", REQUIRED),
-                   .value_heads = config_int(m->config, "linear_num_value_heads", REQUIRED),
-                   .value_size = config_int(m->config, "linear_value_head_dim", REQUIRED),
+  *d = (delta_net){.key_heads = config_number(m->config, "linear_num_key_heads", REQUIRED),
+                   .key_size = config_number(m->config, "linear_key_head_dim", REQUIRED),
+                   .value_heads = config_number(m->config, "linear_num_value_heads", REQUIRED),
+                   .value_size = config_number(m->config, "linear_value_head_dim", REQUIRED),
                    .conv = view(&m->kept, conv, 0, NULL, SHAPE(conv->shape[0], conv->shape[2])),
                    .a_log = weight(m, prefix, "linear_attn.A_log", ""),
                    .dt_bias = weight(m, prefix, "linear_attn.dt_bias", ""),
@@ -63,5 +64,45 @@ block delta_net_block(model *m, const char *prefix, const char *kind) {
   d->state = tensor(&m->kept, float32, SHAPE(m->n_states, d->value_heads, d->value_size, d->key_size));
   split(m, d, prefix);
   m->has_states = true;
-  return (block){.run = run, .self = d};
+  return (block){.run = run_delta_net, .self = d};
+}
+
+/* Mamba-2: one operator is all of it. */
+typedef struct mamba2 {
+  DLTensor *in, *out, *conv, *conv_bias, *dt_bias, *a, *d, *norm, *conv_state, *state;
+  int64_t groups, head_size, chunk;
+} mamba2;
+
+static DLTensor *run_mamba2(model *m, const void *self, const batch *b, DLTensor *x) {
+  const mamba2 *l = self;
+  DLTensor *out = tensor(&m->step, m->dtype, SHAPE(b->n_tokens, m->hidden));
+  ok(fl_mamba_mixer2(&m->ops, NULL, x, l->in, l->conv, l->conv_bias, l->dt_bias, l->a, l->d, l->norm, l->out,
+                     l->conv_state, l->state, l->groups, l->head_size, l->chunk, b->query_start_loc, b->states,
+                     b->has_state, m->epsilon, out));
+  return out;
+}
+
+block mamba2_block(model *m, const char *prefix, const char *kind) {
+  mamba2 *l = arena_take(&m->kept, sizeof *l);
+  (void)kind; /* all layers are alike */
+  DLTensor *a_log = converted(&m->kept, weight(m, prefix, "mixer.A_log", ""), float32);
+  DLTensor *conv = weight(m, prefix, "mixer.conv1d", ".weight");
+  int64_t n_state = config_number(m->config, "state_size", REQUIRED), width = conv->shape[2];
+  *l = (mamba2){.in = weight(m, prefix, "mixer.in_proj", ".weight"),
+                .out = weight(m, prefix, "mixer.out_proj", ".weight"),
+                .conv = view(&m->kept, conv, 0, NULL, SHAPE(conv->shape[0], width)),
+                .conv_bias = optional_weight(m, prefix, "mixer.conv1d", ".bias"),
+                .dt_bias = weight(m, prefix, "mixer.dt_bias", ""),
+                .a = tensor(&m->kept, float32, SHAPE(a_log->shape[0])),
+                .d = weight(m, prefix, "mixer.D", ""),
+                .norm = weight(m, prefix, "mixer.norm", ".weight"),
+                .conv_state = tensor(&m->kept, m->dtype, SHAPE(m->n_states, conv->shape[0], width - 1)),
+                .groups = config_number(m->config, "n_groups", REQUIRED),
+                .head_size = config_number(m->config, "head_dim", REQUIRED),
+                .chunk = config_number(m->config, "chunk_size", REQUIRED)};
+  l->state = tensor(&m->kept, float32, SHAPE(m->n_states, a_log->shape[0], l->head_size, n_state));
+  for (int64_t i = 0; i < a_log->shape[0]; i++)
+    ((float *)l->a->data)[i] = -expf(((float *)data(a_log))[i]);
+  m->has_states = true;
+  return (block){.run = run_mamba2, .self = l};
 }
