@@ -39,11 +39,11 @@ static DLTensor *run_attention(model *m, const void *self, const batch *b, DLTen
   return linear(m, view(&m->step, out, 0, NULL, SHAPE(n, a->heads * a->size)), &a->output, NULL);
 }
 
-block attention_block(model *m, const char *prefix, const char *kind) {
+block attention_block(model *m, const char *prefix) {
   attention *a = arena_take(&m->kept, sizeof *a);
   int64_t heads = config_number(m->config, "num_attention_heads", REQUIRED);
   int64_t window = config_number(m->config, "sliding_window", 0);
-  bool slides = kind ? !strcmp(kind, "sliding_attention") : config_number(m->config, "use_sliding_window", true);
+  bool slides = m->kind ? !strcmp(m->kind, "sliding_attention") : config_number(m->config, "use_sliding_window", true);
   *a = (attention){.heads = heads,
                    .kv_heads = config_number(m->config, "num_key_value_heads", heads),
                    .size = config_number(m->config, "head_dim", m->hidden / heads),
@@ -77,7 +77,6 @@ typedef struct latent {
 static DLTensor *run_latent(model *m, const void *self, const batch *b, DLTensor *x) {
   const latent *a = self;
   int64_t n = b->n_tokens, size = a->nope + a->rope, row = a->rank + a->rope;
-  const int64_t heads[] = {a->heads * size, size, 1}, rows[] = {row, 1}, row_heads[] = {row, a->rope, 1};
   DLTensor *query = x, *kv = linear(m, x, &a->kv_a, NULL),
            *out = tensor(&m->step, m->dtype, SHAPE(n, a->heads * a->value));
   if (a->query_norm) {
@@ -85,22 +84,21 @@ static DLTensor *run_latent(model *m, const void *self, const batch *b, DLTensor
     norm(m, query, NULL, a->query_norm);
   }
   query = view(&m->step, linear(m, query, &a->query, NULL), 0, NULL, SHAPE(n, a->heads, size));
-  DLTensor *turned = view(&m->step, query, a->nope, heads, SHAPE(n, a->heads, a->rope));
-  DLTensor *kv_c = view(&m->step, kv, 0, rows, SHAPE(n, a->rank));
-  DLTensor *k_pe = view(&m->step, kv, a->rank, row_heads, SHAPE(n, 1, a->rope));
+  DLTensor *turned = view(&m->step, query, a->nope, SIZES(a->heads * size, size, 1), SHAPE(n, a->heads, a->rope));
+  DLTensor *kv_c = view(&m->step, kv, 0, SIZES(row, 1), SHAPE(n, a->rank));
+  DLTensor *k_pe = view(&m->step, kv, a->rank, SIZES(row, a->rope, 1), SHAPE(n, 1, a->rope));
   norm(m, kv_c, NULL, a->kv_norm);
   ok(fl_rotary_embedding(&m->ops, NULL, turned, k_pe, m->cos, m->sin, b->positions, a->interleaved, 0, false, turned,
                          k_pe));
-  ok(fl_concat_and_cache_mla(&m->ops, NULL, kv_c, view(&m->step, kv, a->rank, rows, SHAPE(n, a->rope)), a->cache,
-                             b->slot_mapping));
+  ok(fl_concat_and_cache_mla(&m->ops, NULL, kv_c, view(&m->step, kv, a->rank, SIZES(row, 1), SHAPE(n, a->rope)),
+                             a->cache, b->slot_mapping));
   ok(fl_mla_paged_attention(&m->ops, NULL, query, a->cache, a->kv_b, b->block_table, b->query_start_loc, b->seq_lens,
                             a->rank, a->value, a->scale, out));
   return linear(m, out, &a->output, NULL);
 }
 
-block latent_block(model *m, const char *prefix, const char *kind) {
+block latent_block(model *m, const char *prefix) {
   latent *a = arena_take(&m->kept, sizeof *a);
-  (void)kind; /* all layers are alike */
   *a = (latent){.heads = config_number(m->config, "num_attention_heads", REQUIRED),
                 .nope = config_number(m->config, "qk_nope_head_dim", REQUIRED),
                 .rope = config_number(m->config, "qk_rope_head_dim", REQUIRED),

@@ -25,11 +25,10 @@ static DLTensor *describe(const char *path, const char *name, json_t *entry, cha
   int64_t sizes[FL_MAX_DIMS];
   size_t d;
   const fl_element_type *type;
-  uint32_t row = 0;
   if (json_unpack(entry, "{s:s, s:o, s:[I, I]}", "dtype", &dtype, "shape", &shape, "data_offsets", &begin, &end))
     fail("%s: '%s' has no dtype, shape and data_offsets", path, name);
-  while ((type = fl_element_type_at(row)) && strcmp(type->safetensors, dtype))
-    row++;
+  for (uint32_t i = 0; (type = fl_element_type_at(i)) && strcmp(type->safetensors, dtype); i++)
+    ;
   if (!type || json_array_size(shape) > FL_MAX_DIMS)
     fail("%s: '%s' is of %s with %zu dimensions, which is not known here", path, name, dtype, json_array_size(shape));
   uint64_t wanted = type->dtype.bits / 8u;
@@ -84,12 +83,12 @@ static void add_file(checkpoint *c, const char *path, arena *kept) {
 void checkpoint_open(checkpoint *c, const char *directory, arena *kept) {
   char path[4096];
   const char *name;
-  json_t *file, *files = json_pack("{s:s}", "", "model.safetensors");
+  json_t *file, *taken = json_object();
   snprintf(path, sizeof path, "%s/config.json", directory);
   *c = (checkpoint){.config = read_json(path), .tensors = json_object()};
   snprintf(path, sizeof path, "%s/model.safetensors.index.json", directory);
-  json_t *index = access(path, R_OK) ? NULL : read_json(path), *taken = json_object();
-  json_object_foreach(index ? json_object_get(index, "weight_map") : files, name, file) {
+  json_t *index = access(path, R_OK) ? json_pack("{s:{s:s}}", "weight_map", "", "model.safetensors") : read_json(path);
+  json_object_foreach(json_object_get(index, "weight_map"), name, file) {
     const char *file_name = json_string_value(file);
     if (!file_name || strchr(file_name, '/'))
       fail("%s: '%s' lies in no file of this directory", path, name);
@@ -99,7 +98,6 @@ void checkpoint_open(checkpoint *c, const char *directory, arena *kept) {
     json_object_set_new(taken, file_name, json_true());
   }
   json_decref(index);
-  json_decref(files);
   json_decref(taken);
 }
 
@@ -108,7 +106,6 @@ void checkpoint_close(checkpoint *c) {
     munmap(f->memory, f->size);
   json_decref(c->config);
   json_decref(c->tensors);
-  *c = (checkpoint){0};
 }
 
 DLTensor *checkpoint_find(const checkpoint *c, const char *name) {

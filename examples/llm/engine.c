@@ -127,8 +127,7 @@ static void leave(engine *e, const request *r) {
 
 /* ---------------------------------------------------------------------------------------------------- a pass */
 
-/* Who takes part in a pass, with how many tokens. Those that generate come first: a long prompt is not to hold them up.
- */
+/* Who takes part, with how many tokens. Those that generate come first: a long prompt is not to hold them up. */
 static int64_t choose(engine *e, request **chosen) {
   int64_t n = 0, room = e->tokens_at_once;
   for (int prompts = 0; prompts < 2; prompts++)
@@ -162,6 +161,7 @@ static batch describe(const engine *e, request *const *chosen, int64_t n) {
   b.states = tensor(a, int32, SHAPE(n));
   b.has_state = tensor(a, boolean, SHAPE(n));
   b.wanted = tensor(a, int64, SHAPE(b.n_tokens));
+  b.owners = arena_take(a, (size_t)b.n_tokens * sizeof *b.owners);
   for (int64_t i = 0; i < n; i++) {
     const request *r = chosen[i];
     int64_t end = r->n_computed + r->n_now;
@@ -175,8 +175,10 @@ static batch describe(const engine *e, request *const *chosen, int64_t n) {
       ((int64_t *)b.ids->data)[at] = r->ids[j];
       ((int64_t *)b.positions->data)[at] = j;
       ((int64_t *)b.slot_mapping->data)[at] = r->blocks[j / m->block_size] * m->block_size + j % m->block_size;
-      if (r->logits || j + 1 == end)
-        ((int64_t *)b.wanted->data)[n_wanted++] = at;
+      if (r->logits || j + 1 == end) {
+        ((int64_t *)b.wanted->data)[n_wanted] = at;
+        b.owners[n_wanted++] = chosen[i];
+      }
     }
   }
   ((int32_t *)b.query_start_loc->data)[n] = (int32_t)at;
@@ -193,15 +195,8 @@ static double noise_at(uint64_t seed, uint64_t place) {
   return ((double)((z ^ z >> 31) >> 12) + 0.5) / (double)(UINT64_C(1) << 52);
 }
 
-static DLTensor *filled(arena *a, DLDataType dtype, int64_t n, double value) {
-  DLTensor *t = tensor(a, dtype, SHAPE(n));
-  while (n--)
-    fl_element_type_of(dtype)->put(t->data, n, value);
-  return t;
-}
-
-/* The next token of each row. */
-static DLTensor *sample(const engine *e, DLTensor *logits, request *const *requests) {
+/* The next token of each row, where its request is to have one. */
+static DLTensor *sample(const engine *e, DLTensor *logits, request *const *owners) {
   model *m = e->model;
   arena *a = &m->step;
   int64_t n = logits->shape[0], v = logits->shape[1];
@@ -210,20 +205,22 @@ static DLTensor *sample(const engine *e, DLTensor *logits, request *const *reque
     ok(fl_greedy_argmax(&m->ops, NULL, logits, ids));
     return ids;
   }
-  DLTensor *noise = tensor(a, float32, SHAPE(n, v));
-  for (int64_t i = 0; i < n * v; i++) {
-    const request *r = requests[i / v];
-    uint64_t place = (uint64_t)(r - e->requests) << 40 | (uint64_t)r->n;
+  DLTensor *temperature = tensor(a, float32, SHAPE(n)), *top_k = tensor(a, int64, SHAPE(n)),
+           *top_p = tensor(a, float32, SHAPE(n)), *noise = tensor(a, float32, SHAPE(n, v)),
+           *scaled = tensor(a, float32, SHAPE(n, v));
+  for (int64_t i = 0; i < n; i++) {
+    uint64_t place = (uint64_t)(owners[i] - e->requests) << 40 | (uint64_t)owners[i]->n;
     uint64_t seed = e->seed ^ (uint64_t)(noise_at(e->seed, place) * 0x1p60);
-    ((float *)noise->data)[i] = (float)-log(noise_at(seed, (uint64_t)(i % v)));
+    ((float *)temperature->data)[i] = (float)e->temperature;
+    ((int64_t *)top_k->data)[i] = e->top_k;
+    ((float *)top_p->data)[i] = (float)e->top_p;
+    for (int64_t j = 0; j < v; j++)
+      ((float *)noise->data)[i * v + j] = (float)-log(noise_at(seed, (uint64_t)j));
   }
-  DLTensor *top_k = e->top_k ? filled(a, int64, n, (double)e->top_k) : NULL;
-  DLTensor *top_p = e->top_p < 1 ? filled(a, float32, n, e->top_p) : NULL;
-  logits = converted(a, logits, float32);
-  ok(fl_apply_temperature(&m->ops, NULL, logits, filled(a, float32, n, e->temperature), logits));
-  if (top_k || top_p)
-    ok(fl_apply_top_k_top_p(&m->ops, NULL, logits, top_k, top_p, logits));
-  ok(fl_exponential_sample(&m->ops, NULL, logits, noise, ids));
+  put(scaled, 0, logits);
+  ok(fl_apply_temperature(&m->ops, NULL, scaled, temperature, scaled));
+  ok(fl_apply_top_k_top_p(&m->ops, NULL, scaled, top_k, top_p, scaled)); /* 0 and 1: all */
+  ok(fl_exponential_sample(&m->ops, NULL, scaled, noise, ids));
   return ids;
 }
 
@@ -236,7 +233,7 @@ static bool pass(engine *e, request **chosen) {
     return false;
   arena_reset(&m->step);
   batch b = describe(e, chosen, n);
-  DLTensor *logits = model_run(m, &b), *last = tensor(&m->step, int64, SHAPE(n)); /* rows of those that go on */
+  DLTensor *logits = model_run(m, &b), *ids = sample(e, logits, b.owners);
   e->n_passes++;
   for (int64_t i = 0; i < n; i++) {
     request *r = chosen[i];
@@ -249,16 +246,10 @@ static bool pass(engine *e, request **chosen) {
     remember(e, r);
     if (r->n_computed < r->n)
       continue;
-    ((int64_t *)last->data)[n_next] = row - 1;
-    chosen[n_next++] = r;
-  }
-  if (n_next && n_next < row) /* otherwise it is all of them */
-    logits = rows_of(m, logits, view(&m->step, last, 0, NULL, SHAPE(n_next)));
-  DLTensor *ids = n_next ? sample(e, logits, chosen) : NULL;
-  for (int64_t i = 0; i < n_next; i++) {
-    chosen[i]->ids[chosen[i]->n++] = ((int64_t *)ids->data)[i];
-    if (chosen[i]->n == chosen[i]->n_most)
-      leave(e, chosen[i]);
+    n_next++;
+    r->ids[r->n++] = ((int64_t *)ids->data)[row - 1];
+    if (r->n == r->n_most)
+      leave(e, r);
   }
   e->n_prompt_tokens += n_prompt;
   e->n_generated += n_next;

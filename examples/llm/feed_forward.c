@@ -56,9 +56,6 @@ static const struct mixture {
     {0},
 };
 
-/* What all tokens take: alone, or beside experts. */
-static const char *const dense[] = {"mlp.", "mlp.shared_expert.", "mlp.shared_experts."};
-
 /* Routers and gates, which are small and decide much, are not rounded. */
 static projection find_router(model *m, const char *prefix, const char *name) {
   DLTensor *found = optional_weight(m, prefix, name, ".weight");
@@ -66,6 +63,7 @@ static projection find_router(model *m, const char *prefix, const char *name) {
 }
 
 block feed_forward_block(model *m, const char *prefix) {
+  static const char *const dense[] = {"mlp.", "mlp.shared_expert.", "mlp.shared_experts."}; /* the first: no experts */
   feed_forward *f = arena_take(&m->kept, sizeof *f);
   const char *scoring = json_string_value(json_object_get(m->config, "scoring_func"));
   char whole[128];

@@ -56,7 +56,6 @@ size_t bytes(const DLTensor *t);
 void *data(const DLTensor *t);
 /* Copies what `from`, of any strides and element type, has into elements `at` on of `to`, which is compact. */
 void put(DLTensor *to, int64_t at, const DLTensor *from);
-bool is_type(const DLTensor *t, DLDataType dtype);
 /* A copy in another element type; the tensor itself if it has that already. */
 DLTensor *converted(arena *a, DLTensor *t, DLDataType dtype);
 
@@ -78,8 +77,7 @@ DLTensor *checkpoint_find(const checkpoint *c, const char *name);
 /* What was read so far may leave memory: it was copied, or is read again. */
 void checkpoint_release(const checkpoint *c);
 
-/* Of config.json or an object in it; true is 1. `fallback` where the key is missing or null, REQUIRED: that is an
- * error. */
+/* Of config.json or an object in it; true is 1. `fallback`: where the key is missing or null; REQUIRED: an error. */
 #define REQUIRED NAN
 double config_number(const json_t *config, const char *key, double fallback);
 
@@ -87,14 +85,14 @@ double config_number(const json_t *config, const char *key, double fallback);
  * [i + 1] - 1, the last of its seq_lens[i]. */
 typedef struct batch {
   int64_t n_tokens;
-  DLTensor *ids, *positions; /* int64[n_tokens] */
-  DLTensor *slot_mapping;    /* int64[n_tokens]: row of the paged cache that each token's key and value go to */
-  DLTensor *query_start_loc; /* int32[n_sequences + 1] */
-  DLTensor *seq_lens;        /* int32[n_sequences] */
-  DLTensor *block_table;     /* int32[n_sequences, blocks of the longest] */
-  DLTensor *states;          /* int32[n_sequences]: slot of its recurrent state */
-  DLTensor *has_state;       /* bool[n_sequences]: not at its first token */
-  DLTensor *wanted;          /* int64[…]: tokens whose logits are wanted */
+  DLTensor *ids, *positions;   /* int64[n_tokens] */
+  DLTensor *slot_mapping;      /* int64[n_tokens]: row of the paged cache that each token's key and value go to */
+  DLTensor *query_start_loc;   /* int32[n_sequences + 1] */
+  DLTensor *block_table;       /* int32[n_sequences, blocks of the longest] */
+  DLTensor *seq_lens, *states; /* int32[n_sequences]; the second: slot of its recurrent state */
+  DLTensor *has_state;         /* bool[n_sequences]: not at its first token */
+  DLTensor *wanted;            /* int64[…]: tokens whose logits are wanted */
+  struct request **owners;     /* and whose they are */
 } batch;
 
 typedef struct model model;
@@ -127,9 +125,10 @@ struct model {
   bool norms_from_one; /* their weights are counted from 1 */
   bool has_states;     /* recurrent: what a prefix leaves behind cannot be shared */
   int64_t n_blocks, block_size, n_states;
-  DLTensor *embedding, *norm, *head, *cos, *sin;
+  DLTensor *embedding, *norm, *head, *cos, *sin; /* the last two: float32[longest, half of what turns] */
   block *chain;
   int64_t n_chain;
+  const char *kind; /* of the layer that is made, as layer_types of the config has it; NULL: it says nothing */
 };
 
 /* `m` has the sizes of caches (n_blocks, block_size, n_states), format and dequantised. */
@@ -137,8 +136,6 @@ void model_open(model *m, fl_host *host, const char *directory, const char *dtyp
 void model_close(model *m);
 /* Logits of b->wanted, in m->step. */
 DLTensor *model_run(model *m, const batch *b);
-/* Rows of a matrix, in m->step. */
-DLTensor *rows_of(model *m, DLTensor *x, DLTensor *rows);
 /* In place; with a residual, that becomes residual + x first, and x its norm. Without a weight, nothing is done. */
 void norm(model *m, DLTensor *x, DLTensor *residual, DLTensor *weight);
 
@@ -162,17 +159,12 @@ const struct format *format_named(const char *name);
 /* x through it, into `out`; NULL: a new tensor. */
 DLTensor *linear(model *m, DLTensor *x, const projection *p, DLTensor *out);
 
-/* float32[longest, dimensions / 2], by the config's rope_parameters; returns what attention's scale is to be multiplied
- * with. */
+/* Makes m->cos and m->sin, by the config's rope_parameters; returns what attention's scale is to be multiplied with. */
 double make_angles(model *m, int64_t dimensions);
 
-/* Blocks of a layer: read the config, find the weights behind the prefix, make the cache. `kind` is what the config's
- * layer_types says of the layer; NULL: nothing. */
-block attention_block(model *m, const char *prefix, const char *kind);
-block latent_block(model *m, const char *prefix, const char *kind);
-block delta_net_block(model *m, const char *prefix, const char *kind);
-block mamba2_block(model *m, const char *prefix, const char *kind);
-block feed_forward_block(model *m, const char *prefix);
+/* Blocks of a layer: they read the config, find the weights behind the prefix, make the cache. */
+typedef block block_maker(model *m, const char *prefix);
+block_maker attention_block, latent_block, delta_net_block, mamba2_block, feed_forward_block;
 
 typedef struct request {
   int64_t *ids;                                             /* the prompt, then what is generated */

@@ -46,20 +46,19 @@ typedef struct options {
   int64_t n_prompts;
 } options;
 
-static double number(int which, const char *text, struct argp_state *state) {
+static void take_number(options *o, int which, const char *text, struct argp_state *state) {
   char *end;
   bool whole = which < TOP_P;
-  double value = strtod(text, &end), least = range[which].least, most = range[which].most;
+  double value = o->number[which] = strtod(text, &end), least = range[which].least, most = range[which].most;
   if (end == text || *end || !(value >= least && value <= most) || (whole && value != floor(value)))
     argp_error(state, "--%s: expected a%s number from %g to %g, not '%s'", known[which].name, whole ? " whole" : "",
                least, most, text);
-  return value;
 }
 
 static error_t take(int key, char *text, struct argp_state *state) {
   options *o = state->input;
   if (key >= NUMBER && key < NUMBER + N_NUMBERS)
-    o->number[key - NUMBER] = number(key - NUMBER, text, state);
+    take_number(o, key - NUMBER, text, state);
   else if (key == PROMPT)
     o->prompts[o->n_prompts++] = text;
   else if (key >= DTYPE && key <= TIMING)
@@ -101,14 +100,14 @@ static void save(engine *e, const char *path) {
   enum { NAME = 32 };
   int64_t n = 2 * e->n_requests;
   arena *a = &e->memory;
+  char(*text)[NAME] = arena_take(a, (size_t)n * sizeof *text);
   const char **names = arena_take(a, (size_t)n * sizeof *names);
   const DLTensor **tensors = arena_take(a, (size_t)n * sizeof *tensors);
   for (int64_t i = 0; i < n; i++) {
     const request *r = &e->requests[i / 2];
     DLTensor ids = {.data = r->ids, .device = {kDLCPU, 0}, .dtype = int64};
-    char *name = arena_take(a, NAME);
-    snprintf(name, NAME, "%s_%lld", i % 2 ? "logits" : "tokens", (long long)i / 2);
-    names[i] = name;
+    names[i] = text[i];
+    snprintf(text[i], NAME, "%s_%lld", i % 2 ? "logits" : "tokens", (long long)i / 2);
     tensors[i] = i % 2 ? view(a, r->logits, 0, NULL, SHAPE(r->n_computed, e->model->vocabulary))
                        : view(a, &ids, r->n_prompt, NULL, SHAPE(r->n - r->n_prompt));
   }
@@ -116,10 +115,10 @@ static void save(engine *e, const char *path) {
 }
 
 int main(int argc, char **argv) {
-  options o = {.number = {[TOKENS] = 16, [BLOCKS] = 64, [BLOCK_SIZE] = 16, [AT_ONCE] = 16, [PASS] = 512, [TOP_P] = 1}};
-  arena kept = {0};
+  const char *prompts[argc];
+  options o = {.prompts = prompts,
+               .number = {[TOKENS] = 16, [BLOCKS] = 64, [BLOCK_SIZE] = 16, [AT_ONCE] = 16, [PASS] = 512, [TOP_P] = 1}};
   fl_host *host = NULL;
-  o.prompts = arena_take(&kept, (size_t)argc * sizeof *o.prompts);
   argp_err_exit_status = 2;
   argp_parse(&(struct argp){known, take, "MODEL", about, NULL, NULL, NULL}, argc, argv, 0, NULL, &o);
   model m = {.n_blocks = (int64_t)o.number[BLOCKS],
@@ -149,7 +148,6 @@ int main(int argc, char **argv) {
   if (o.words[STATISTICS])
     print_statistics(&e);
   arena_reset(&e.memory);
-  arena_reset(&kept);
   model_close(&m);
   fl_host_destroy(host);
   return EXIT_SUCCESS;

@@ -11,7 +11,7 @@ static const names backbone = {"backbone.", "embeddings", "norm_f", "norm", NULL
 
 static const struct architecture {
   const names *names;
-  block (*mixer)(model *m, const char *prefix, const char *kind);
+  block_maker *mixer;
   bool norms_from_one;
   const char *known[9]; /* as config.json has them, before "ForCausalLM" */
 } architectures[] = {
@@ -33,20 +33,20 @@ static const struct architecture *architecture_of(const model *m) {
   fail("config.json: architecture '%s' is not known here", name ? name : "");
 }
 
-static void add_block(model *m, block made, const char *prefix, const char *norm) {
-  made.norm = weight(m, prefix, norm, ".weight");
-  m->chain[m->n_chain++] = made;
+static void add_block(model *m, block_maker *make, const char *prefix, const char *norm) {
+  block *made = &m->chain[m->n_chain++];
+  *made = make(m, prefix);
+  made->norm = weight(m, prefix, norm, ".weight");
 }
 
 static void add_layer(model *m, const struct architecture *a, int64_t i) {
   char prefix[64];
-  const json_t *kinds = json_object_get(m->config, "layer_types");
-  const char *kind = json_string_value(json_array_get(kinds, (size_t)i));
-  bool is_linear = kind && !strcmp(kind, "linear_attention");
+  m->kind = json_string_value(json_array_get(json_object_get(m->config, "layer_types"), (size_t)i));
+  bool is_linear = m->kind && !strcmp(m->kind, "linear_attention");
   snprintf(prefix, sizeof prefix, "%slayers.%lld.", a->names->prefix, (long long)i);
-  add_block(m, (is_linear ? delta_net_block : a->mixer)(m, prefix, kind), prefix, a->names->mixer_norm);
+  add_block(m, is_linear ? delta_net_block : a->mixer, prefix, a->names->mixer_norm);
   if (a->names->feed_forward_norm)
-    add_block(m, feed_forward_block(m, prefix), prefix, a->names->feed_forward_norm);
+    add_block(m, feed_forward_block, prefix, a->names->feed_forward_norm);
   checkpoint_release(&m->files);
 }
 
@@ -55,20 +55,19 @@ void model_open(model *m, fl_host *host, const char *directory, const char *dtyp
   checkpoint_open(&m->files, directory, &m->kept);
   m->config = m->files.config;
   const struct architecture *a = architecture_of(m);
-  const json_t *quantised = json_object_get(m->config, "quantization_config"),
-               *block_sizes = json_object_get(quantised, "weight_block_size");
+  json_int_t rows = 128, columns = 128;
   const DLTensor *embedding = stored_weight(m, a->names->prefix, a->names->embedding, ".weight", true);
   const fl_element_type *type = dtype ? fl_element_type_named(dtype) : NULL;
   if (dtype && (!type || !(type->bit & (FL_FLOAT32 | FL_FLOAT16 | FL_BFLOAT16))))
     fail("element type '%s': expected float32, float16 or bfloat16", dtype);
   if (embedding->ndim != 2)
     fail("'%s%s.weight' is no matrix", a->names->prefix, a->names->embedding);
-  for (size_t i = 0; i < 2; i++) {
-    m->scale_block[i] = block_sizes ? json_integer_value(json_array_get(block_sizes, i)) : 128;
-    if (m->scale_block[i] < 1)
-      fail("config.json: 'weight_block_size' is something else, expected two sizes above 0");
-  }
+  if (json_unpack(m->files.config, "{s?{s?[I, I]}}", "quantization_config", "weight_block_size", &rows, &columns) ||
+      rows < 1 || columns < 1)
+    fail("config.json: 'weight_block_size' is something else, expected two sizes above 0");
   int64_t n_layers = config_number(m->config, "num_hidden_layers", REQUIRED);
+  m->scale_block[0] = rows;
+  m->scale_block[1] = columns;
   m->dtype = type ? type->dtype : embedding->dtype;
   m->vocabulary = embedding->shape[0];
   m->hidden = embedding->shape[1];
@@ -96,8 +95,9 @@ void norm(model *m, DLTensor *x, DLTensor *residual, DLTensor *weight) {
     ok(fl_rms_norm(&m->ops, NULL, x, residual, weight, m->epsilon, NULL, x, residual));
 }
 
-DLTensor *rows_of(model *m, DLTensor *x, DLTensor *rows) {
-  DLTensor *out = tensor(&m->step, m->dtype, SHAPE(rows->shape[0], x->shape[1]));
+/* Rows of a matrix of as many columns as the model has. */
+static DLTensor *rows_of(model *m, DLTensor *x, DLTensor *rows) {
+  DLTensor *out = tensor(&m->step, m->dtype, SHAPE(rows->shape[0], m->hidden));
   ok(fl_vocab_parallel_embedding(&m->ops, NULL, rows, x, 0, NULL, 0, 0, 0, out));
   return out;
 }

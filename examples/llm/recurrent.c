@@ -21,35 +21,25 @@ static DLTensor *run_delta_net(model *m, const void *self, const batch *b, DLTen
   return linear(m, view(&m->step, normed, 0, NULL, SHAPE(n, d->value_heads * d->value_size)), &d->output, NULL);
 }
 
-/* Of each of n groups of rows of a weight those from bounds[0] to bounds[1], then those to bounds[2], … to
- * bounds[parts], behind each other. */
-static projection take_rows(model *m, const DLTensor *of, int64_t n, int parts, const int64_t *bounds) {
-  int64_t k = of->shape[1], group = of->shape[0] / n, at = 0;
+/* The checkpoint has several projections in one: of each head of keys the rows of all, one behind the other. Takes
+ * those of each head from bounds[0] to bounds[1], then those to bounds[2], … to bounds[parts]; `rows`: of a head. */
+static projection take_rows(model *m, const delta_net *d, const char *prefix, const char *name, int64_t rows, int parts,
+                            const int64_t *bounds) {
+  const DLTensor *of = weight(m, prefix, name, ".weight");
+  int64_t k = m->hidden, n = d->key_heads, at = 0;
   arena once = {0}; /* what is rounded is not kept itself */
   DLTensor *taken = tensor(m->format ? &once : &m->kept, m->dtype, SHAPE(n * (bounds[parts] - bounds[0]), k));
+  if (elements(of) != n * rows * k)
+    fail("'%s%s.weight' is of another size than config.json says", prefix, name);
   for (int i = 0; i < parts; at += n * (bounds[i + 1] - bounds[i]) * k, i++)
-    put(taken, at, view(&m->kept, of, bounds[i] * k, SIZES(group * k, k, 1), SHAPE(n, bounds[i + 1] - bounds[i], k)));
+    put(taken, at, view(&m->kept, of, bounds[i] * k, SIZES(rows * k, k, 1), SHAPE(n, bounds[i + 1] - bounds[i], k)));
   projection made = projected(m, &m->kept, taken, 0);
   arena_reset(&once);
   return made;
 }
 
-/* The checkpoint has the rows of query, key, value and z, and those of b and a, together for each head of keys. */
-static void split(model *m, delta_net *d, const char *prefix) {
-  DLTensor *qkvz = weight(m, prefix, "linear_attn.in_proj_qkvz", ".weight"),
-           *ba = weight(m, prefix, "linear_attn.in_proj_ba", ".weight");
-  int64_t n = d->key_heads, k = d->key_size, share = d->value_heads / n, v = share * d->value_size;
-  if (qkvz->shape[0] != n * (2 * k + 2 * v) || ba->shape[0] != 2 * d->value_heads)
-    fail("'%slinear_attn.in_proj_*' are of another size than config.json says", prefix);
-  d->qkv = take_rows(m, qkvz, n, 3, SIZES(0, k, 2 * k, 2 * k + v));
-  d->z = take_rows(m, qkvz, n, 1, SIZES(2 * k + v, 2 * k + 2 * v));
-  d->b = take_rows(m, ba, n, 1, SIZES(0, share));
-  d->a = take_rows(m, ba, n, 1, SIZES(share, 2 * share));
-}
-
-block delta_net_block(model *m, const char *prefix, const char *kind) {
+block delta_net_block(model *m, const char *prefix) {
   delta_net *d = arena_take(&m->kept, sizeof *d);
-  (void)kind; /* this is the one that has it */
   DLTensor *conv = weight(m, prefix, "linear_attn.conv1d", ".weight");
   *d = (delta_net){.key_heads = config_number(m->config, "linear_num_key_heads", REQUIRED),
                    .key_size = config_number(m->config, "linear_key_head_dim", REQUIRED),
@@ -62,7 +52,11 @@ block delta_net_block(model *m, const char *prefix, const char *kind) {
                    .output = find_projection(m, prefix, "linear_attn.out_proj"),
                    .conv_state = tensor(&m->kept, m->dtype, SHAPE(m->n_states, conv->shape[0], conv->shape[2] - 1))};
   d->state = tensor(&m->kept, float32, SHAPE(m->n_states, d->value_heads, d->value_size, d->key_size));
-  split(m, d, prefix);
+  int64_t k = d->key_size, share = d->value_heads / d->key_heads, v = share * d->value_size, all = 2 * k + 2 * v;
+  d->qkv = take_rows(m, d, prefix, "linear_attn.in_proj_qkvz", all, 3, SIZES(0, k, 2 * k, 2 * k + v));
+  d->z = take_rows(m, d, prefix, "linear_attn.in_proj_qkvz", all, 1, SIZES(2 * k + v, all));
+  d->b = take_rows(m, d, prefix, "linear_attn.in_proj_ba", 2 * share, 1, SIZES(0, share));
+  d->a = take_rows(m, d, prefix, "linear_attn.in_proj_ba", 2 * share, 1, SIZES(share, 2 * share));
   m->has_states = true;
   return (block){.run = run_delta_net, .self = d};
 }
@@ -82,9 +76,8 @@ static DLTensor *run_mamba2(model *m, const void *self, const batch *b, DLTensor
   return out;
 }
 
-block mamba2_block(model *m, const char *prefix, const char *kind) {
+block mamba2_block(model *m, const char *prefix) {
   mamba2 *l = arena_take(&m->kept, sizeof *l);
-  (void)kind; /* all layers are alike */
   DLTensor *a_log = converted(&m->kept, weight(m, prefix, "mixer.A_log", ""), float32);
   DLTensor *conv = weight(m, prefix, "mixer.conv1d", ".weight");
   int64_t n_state = config_number(m->config, "state_size", REQUIRED), width = conv->shape[2];

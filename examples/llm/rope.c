@@ -33,26 +33,20 @@ static double yarn_scale(double factor, double mscale) {
   return factor <= 1 ? 1 : 0.1 * mscale * log(factor) + 1;
 }
 
-/* What cosines and sines are multiplied with, and attention's scale. */
-static double yarn_scales(const json_t *p, double *attention) {
-  double factor = config_number(p, "factor", 1), mscale = config_number(p, "mscale", 0),
-         all = config_number(p, "mscale_all_dim", 0), given = config_number(p, "attention_factor", 0);
-  *attention = all ? yarn_scale(factor, all) * yarn_scale(factor, all) : 1;
-  if (given)
-    return given;
-  return mscale && all ? yarn_scale(factor, mscale) / yarn_scale(factor, all) : yarn_scale(factor, 1);
-}
-
 double make_angles(model *m, int64_t dimensions) {
   /* rope_parameters of today, or rope_scaling and rope_theta beside it of yesterday. */
   const json_t *today = json_object_get(m->config, "rope_parameters"),
-               *p = json_is_object(today) ? today : json_object_get(m->config, "rope_scaling");
-  const char *type = json_string_value(json_object_get(p, "rope_type")),
-             *kind = type ? type : json_string_value(json_object_get(p, "type"));
+               *p = json_is_object(today) ? today : json_object_get(m->config, "rope_scaling"),
+               *type = json_object_get(p, "rope_type");
+  const char *kind = json_string_value(type ? type : json_object_get(p, "type"));
   bool is_yarn = kind && !strcmp(kind, "yarn"), is_llama3 = kind && !strcmp(kind, "llama3"),
        is_linear = kind && !strcmp(kind, "linear");
-  double theta = config_number(p, "rope_theta", config_number(m->config, "rope_theta", 10000)), attention = 1,
-         scale = is_yarn ? yarn_scales(p, &attention) : 1;
+  double theta = config_number(p, "rope_theta", config_number(m->config, "rope_theta", 10000)),
+         factor = config_number(p, "factor", 1), mscale = config_number(p, "mscale", 0),
+         all = config_number(p, "mscale_all_dim", 0), by_all = yarn_scale(factor, all),
+         usual = mscale && all ? yarn_scale(factor, mscale) / by_all : yarn_scale(factor, 1),
+         scale = is_yarn ? config_number(p, "attention_factor", usual) : 1, /* of cosines and sines */
+      attention = is_yarn ? by_all * by_all : 1;
   int64_t n = dimensions / 2;
   if (kind && !is_yarn && !is_llama3 && !is_linear && strcmp(kind, "default") != 0)
     fail("config.json: rope type '%s' is not known here, expected default, linear, llama3 or yarn", kind);
@@ -64,7 +58,7 @@ double make_angles(model *m, int64_t dimensions) {
     double frequency = pow(theta, -2 * (double)i / (double)dimensions);
     frequency = is_yarn     ? yarn(p, frequency, theta, dimensions, i)
                 : is_llama3 ? llama3(p, frequency)
-                : is_linear ? frequency / config_number(p, "factor", 1)
+                : is_linear ? frequency / factor
                             : frequency;
     for (int64_t position = 0; position < m->longest; position++) {
       float angle = (float)position * (float)frequency; /* as transformers: the product in float32 */

@@ -87,12 +87,8 @@ void put(DLTensor *to, int64_t at, const DLTensor *from) {
   }
 }
 
-bool is_type(const DLTensor *t, DLDataType dtype) {
-  return !memcmp(&t->dtype, &dtype, sizeof dtype);
-}
-
 DLTensor *converted(arena *a, DLTensor *t, DLDataType dtype) {
-  if (is_type(t, dtype))
+  if (!memcmp(&t->dtype, &dtype, sizeof dtype))
     return t;
   DLTensor *made = tensor(a, dtype, t->ndim, t->shape);
   put(made, 0, t);

@@ -40,7 +40,8 @@ static DLTensor *scales_of(const model *m, const DLTensor *t, const char *prefix
     fail("'%s%s%s' is a code with a scale elsewhere, which is not known here", prefix, name, end);
   DLTensor *scales = stored_weight(m, prefix, name, scales_end, true);
   int64_t rows = (t->shape[0] + size[0] - 1) / size[0], columns = (t->shape[1] + size[1] - 1) / size[1];
-  if (!is_type(scales, float32) || scales->ndim != 2 || scales->shape[0] != rows || scales->shape[1] != columns)
+  if (memcmp(&scales->dtype, &float32, sizeof float32) || scales->ndim != 2 || scales->shape[0] != rows ||
+      scales->shape[1] != columns)
     fail("'%s%s%s': expected float32 [%lld, %lld], a scale for each %lld rows and %lld columns of the weight", prefix,
          name, scales_end, (long long)rows, (long long)columns, (long long)size[0], (long long)size[1]);
   return scales;
@@ -67,19 +68,6 @@ DLTensor *weight(model *m, const char *prefix, const char *name, const char *end
   return optional_weight(m, prefix, name, end);
 }
 
-/* Puts the code next to a value in its row and column, and gives what the code stands for. Of int4, as GPTQ has it,
- * codes are [k / 8, n], eight columns of a row in a word. */
-static double put_code(DLTensor *codes, int64_t n, int64_t k, int64_t row, int64_t column, double value) {
-  const fl_element_type *type = fl_element_type_of(codes->dtype);
-  value = codes->dtype.code == kDLInt ? nearbyint(value) : value;
-  if (codes->dtype.bits == 32) {
-    ((uint32_t *)codes->data)[column / 8 * n + row] |= (uint32_t)((int)value + 8) << 4 * (column % 8);
-    return value;
-  }
-  type->put(codes->data, row * k + column, value);
-  return type->get(codes->data, row * k + column);
-}
-
 projection projected(model *m, arena *a, DLTensor *t, int parts) {
   const struct format *f = m->format;
   int64_t n = t->shape[0], k = t->shape[1];
@@ -96,6 +84,7 @@ projection projected(model *m, arena *a, DLTensor *t, int parts) {
   DLTensor *codes = tensor(for_codes, code->dtype, SHAPE(words ? k / 8 : n, words ? n : k));
   DLTensor *scales = tensor(for_codes, words ? m->dtype : float32, SHAPE(words ? k / group : n, words ? n : 1));
   const fl_element_type *scale_type = fl_element_type_of(scales->dtype);
+  uint32_t *word = codes->data; /* of int4, as GPTQ has it: eight columns of a row, in [k / 8, n] */
   memset(codes->data, 0, bytes(codes));
   for (int64_t i = 0; i < n * (k / group); i++) {
     int64_t row = i % n, begin = row * k + i / n * group;
@@ -106,7 +95,12 @@ projection projected(model *m, arena *a, DLTensor *t, int parts) {
     double scale = scale_type->get(scales->data, i);
     for (int64_t j = begin; j < begin + group; j++) {
       double value = fmin(fmax(type->get(plain->data, j) / scale, f->least), f->largest);
-      type->put(plain->data, j, put_code(codes, n, k, row, j % k, value) * scale);
+      value = code->dtype.code == kDLInt ? nearbyint(value) : value;
+      if (words)
+        word[j % k / 8 * n + row] |= (uint32_t)((int)value + 8) << 4 * (j % 8);
+      else
+        code->put(codes->data, j, value);
+      type->put(plain->data, j, (words ? value : code->get(codes->data, j)) * scale);
     }
   }
   arena_reset(&once);
@@ -119,27 +113,22 @@ static projection found(model *m, arena *a, const char *prefix, const char *name
   DLTensor *t = stored_weight(m, prefix, name, ".weight", true);
   DLTensor *scales = scales_of(m, t, prefix, name, ".weight");
   bool whole_blocks = parts < 2 || t->shape[0] % m->scale_block[0] == 0;
-  if (scales && whole_blocks && !m->format && !m->dequantised)
-    return (projection){t, scales, NULL, t->shape[0]};
-  return projected(m, a, scales ? values(m, a, t, scales) : t, parts);
-}
-
-projection find_projection(model *m, const char *prefix, const char *name) {
-  projection p = found(m, &m->kept, prefix, name, 0);
+  projection p = {.weight = t, .scales = scales, .n = t->shape[0]};
+  if (!scales || !whole_blocks || m->format || m->dequantised)
+    p = projected(m, a, scales ? values(m, a, t, scales) : t, parts);
   p.bias = optional_weight(m, prefix, name, ".bias");
   return p;
 }
 
-/* Matrix i of [experts, in, out] as [out, in]. */
-static DLTensor *transposed(arena *a, const DLTensor *t, int64_t i) {
-  int64_t in = t->shape[1], out = t->shape[2];
-  return view(a, t, i * in * out, SIZES(1, out), SHAPE(out, in));
+projection find_projection(model *m, const char *prefix, const char *name) {
+  return found(m, &m->kept, prefix, name, 0);
 }
 
 projection find_experts(model *m, const char *prefix, int parts, const char *const *names, int64_t n) {
   projection all = {.bias = optional_weight(m, prefix, names[0], "_bias")};
   const DLTensor *codes = stored_weight(m, prefix, names[0], "_blocks", false);
   DLTensor *turned = stored_weight(m, prefix, names[0], "", false);
+  int64_t in = turned ? turned->shape[1] : 0, out = turned ? turned->shape[2] : 0;
   arena once = {0};
   char expert[128];
   if (turned && (turned->ndim != 3 || turned->dtype.bits == 8))
@@ -153,7 +142,7 @@ projection find_experts(model *m, const char *prefix, int parts, const char *con
   }
   for (int64_t i = 0; i < n * parts; i++, arena_reset(&once)) {
     snprintf(expert, sizeof expert, "%s%lld.", prefix, (long long)i / parts);
-    projection one = turned ? projected(m, &once, transposed(&once, turned, i), parts)
+    projection one = turned ? projected(m, &once, view(&once, turned, i * in * out, SIZES(1, out), SHAPE(out, in)), 1)
                             : found(m, &once, expert, names[i % parts], parts);
     DLTensor *ones[] = {one.weight, one.scales}, **stacks[] = {&all.weight, &all.scales};
     for (int s = 0; s < 2 && ones[s]; s++) {
