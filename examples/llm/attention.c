@@ -43,7 +43,8 @@ block attention_block(model *m, const char *prefix) {
   attention *a = arena_take(&m->kept, sizeof *a);
   int64_t heads = config_number(m->config, "num_attention_heads", REQUIRED);
   int64_t window = config_number(m->config, "sliding_window", 0);
-  bool slides = m->kind ? !strcmp(m->kind, "sliding_attention") : config_number(m->config, "use_sliding_window", true);
+  bool slides =
+      m->kind ? !strcmp(m->kind, "sliding_attention") : config_number(m->config, "use_sliding_window", true) > 0;
   *a = (attention){.heads = heads,
                    .kv_heads = config_number(m->config, "num_key_value_heads", heads),
                    .size = config_number(m->config, "head_dim", m->hidden / heads),
@@ -52,9 +53,9 @@ block attention_block(model *m, const char *prefix) {
                    .key = find_projection(m, prefix, "self_attn.k_proj"),
                    .value = find_projection(m, prefix, "self_attn.v_proj"),
                    .output = find_projection(m, prefix, "self_attn.o_proj"),
-                   .query_norm = optional_weight(m, prefix, "self_attn.q_norm", ".weight"),
-                   .key_norm = optional_weight(m, prefix, "self_attn.k_norm", ".weight"),
-                   .sinks = optional_weight(m, prefix, "self_attn.sinks", "")};
+                   .query_norm = weight(m, prefix, "self_attn.q_norm", ".weight", false),
+                   .key_norm = weight(m, prefix, "self_attn.k_norm", ".weight", false),
+                   .sinks = weight(m, prefix, "self_attn.sinks", "", false)};
   a->gated = a->query.n == 2 * a->heads * a->size;
   double turned = config_number(json_object_get(m->config, "rope_parameters"), "partial_rotary_factor",
                                 config_number(m->config, "partial_rotary_factor", 1));
@@ -77,12 +78,9 @@ typedef struct latent {
 static DLTensor *run_latent(model *m, const void *self, const batch *b, DLTensor *x) {
   const latent *a = self;
   int64_t n = b->n_tokens, size = a->nope + a->rope, row = a->rank + a->rope;
-  DLTensor *query = x, *kv = linear(m, x, &a->kv_a, NULL),
+  DLTensor *query = a->query_norm ? linear(m, x, &a->query_a, NULL) : x, *kv = linear(m, x, &a->kv_a, NULL),
            *out = tensor(&m->step, m->dtype, SHAPE(n, a->heads * a->value));
-  if (a->query_norm) {
-    query = linear(m, x, &a->query_a, NULL);
-    norm(m, query, NULL, a->query_norm);
-  }
+  norm(m, query, NULL, a->query_norm);
   query = view(&m->step, linear(m, query, &a->query, NULL), 0, NULL, SHAPE(n, a->heads, size));
   DLTensor *turned = view(&m->step, query, a->nope, SIZES(a->heads * size, size, 1), SHAPE(n, a->heads, a->rope));
   DLTensor *kv_c = view(&m->step, kv, 0, SIZES(row, 1), SHAPE(n, a->rank));
@@ -104,11 +102,11 @@ block latent_block(model *m, const char *prefix) {
                 .rope = config_number(m->config, "qk_rope_head_dim", REQUIRED),
                 .value = config_number(m->config, "v_head_dim", REQUIRED),
                 .rank = config_number(m->config, "kv_lora_rank", REQUIRED),
-                .interleaved = config_number(m->config, "rope_interleave", true),
-                .query_norm = optional_weight(m, prefix, "self_attn.q_a_layernorm", ".weight"),
+                .interleaved = config_number(m->config, "rope_interleave", true) > 0,
+                .query_norm = weight(m, prefix, "self_attn.q_a_layernorm", ".weight", false),
                 .kv_a = find_projection(m, prefix, "self_attn.kv_a_proj_with_mqa"),
-                .kv_norm = weight(m, prefix, "self_attn.kv_a_layernorm", ".weight"),
-                .kv_b = weight(m, prefix, "self_attn.kv_b_proj", ".weight"),
+                .kv_norm = weight(m, prefix, "self_attn.kv_a_layernorm", ".weight", true),
+                .kv_b = weight(m, prefix, "self_attn.kv_b_proj", ".weight", true),
                 .output = find_projection(m, prefix, "self_attn.o_proj")};
   if (a->query_norm)
     a->query_a = find_projection(m, prefix, "self_attn.q_a_proj");

@@ -57,8 +57,6 @@ void engine_add(engine *e, const int64_t *ids, int64_t n, int64_t n_more, bool k
   r->logits = keep_logits ? tensor(&e->memory, float32, SHAPE(r->n_most, m->vocabulary)) : NULL;
 }
 
-/* ------------------------------------------------------------------------------------------------- the cache */
-
 /* The block that ends a prompt's first n tokens; -1: there is none. */
 static int32_t find_block(const engine *e, const int64_t *ids, int64_t n) {
   for (int64_t i = 0; i < e->model->n_blocks; i++)
@@ -124,8 +122,6 @@ static void leave(engine *e, const request *r) {
     e->cached[r->blocks[i]].users--;
   e->state_taken[r->state] = false;
 }
-
-/* ---------------------------------------------------------------------------------------------------- a pass */
 
 /* Who takes part, with how many tokens. Those that generate come first: a long prompt is not to hold them up. */
 static int64_t choose(engine *e, request **chosen) {

@@ -58,8 +58,8 @@ static const struct mixture {
 
 /* Routers and gates, which are small and decide much, are not rounded. */
 static projection find_router(model *m, const char *prefix, const char *name) {
-  DLTensor *found = optional_weight(m, prefix, name, ".weight");
-  return (projection){found, NULL, optional_weight(m, prefix, name, ".bias"), found ? found->shape[0] : 0};
+  DLTensor *found = weight(m, prefix, name, ".weight", false);
+  return (projection){found, NULL, weight(m, prefix, name, ".bias", false), found ? found->shape[0] : 0};
 }
 
 block feed_forward_block(model *m, const char *prefix) {
@@ -67,7 +67,7 @@ block feed_forward_block(model *m, const char *prefix) {
   feed_forward *f = arena_take(&m->kept, sizeof *f);
   const char *scoring = json_string_value(json_object_get(m->config, "scoring_func"));
   char whole[128];
-  *f = (feed_forward){.correction = optional_weight(m, prefix, "mlp.gate.e_score_correction_bias", ""),
+  *f = (feed_forward){.correction = weight(m, prefix, "mlp.gate.e_score_correction_bias", "", false),
                       .out_gate = find_router(m, prefix, "mlp.shared_expert_gate"),
                       .top_k = config_number(m->config, "num_experts_per_tok", 0),
                       .groups = config_number(m->config, "n_group", 1),
@@ -83,7 +83,7 @@ block feed_forward_block(model *m, const char *prefix) {
     f->gate_up = find_experts(m, whole, kind->parts, kind->names, f->router.n);
     f->down = find_experts(m, whole, 1, kind->names + 2, f->router.n);
     f->activation = kind->activation;
-    f->renormalize = config_number(m->config, "norm_topk_prob", kind->renormalize);
+    f->renormalize = config_number(m->config, "norm_topk_prob", kind->renormalize) > 0;
   }
   for (size_t i = 0; i < sizeof dense / sizeof *dense; i++) {
     snprintf(whole, sizeof whole, "%s%s", prefix, dense[i]);

@@ -52,8 +52,7 @@ DLTensor *tensor(arena *a, DLDataType dtype, int ndim, const int64_t *shape);
 DLTensor *view(arena *a, const DLTensor *of, int64_t offset, const int64_t *strides, int ndim, const int64_t *shape);
 int64_t elements(const DLTensor *t);
 size_t bytes(const DLTensor *t);
-/* Its first element, at byte_offset. */
-void *data(const DLTensor *t);
+void *data(const DLTensor *t); /* its first element, at byte_offset */
 /* Copies what `from`, of any strides and element type, has into elements `at` on of `to`, which is compact. */
 void put(DLTensor *to, int64_t at, const DLTensor *from);
 /* A copy in another element type; the tensor itself if it has that already. */
@@ -72,8 +71,7 @@ typedef struct checkpoint {
 
 void checkpoint_open(checkpoint *c, const char *directory, arena *kept);
 void checkpoint_close(checkpoint *c);
-/* NULL: there is none of that name. */
-DLTensor *checkpoint_find(const checkpoint *c, const char *name);
+DLTensor *checkpoint_find(const checkpoint *c, const char *name); /* NULL: none has that name */
 /* What was read so far may leave memory: it was copied, or is read again. */
 void checkpoint_release(const checkpoint *c);
 
@@ -136,15 +134,14 @@ void model_open(model *m, fl_host *host, const char *directory, const char *dtyp
 void model_close(model *m);
 /* Logits of b->wanted, in m->step. */
 DLTensor *model_run(model *m, const batch *b);
-/* In place; with a residual, that becomes residual + x first, and x its norm. Without a weight, nothing is done. */
+/* In place; with a residual, that becomes residual + x first, and x its norm. Without a weight nothing is done. */
 void norm(model *m, DLTensor *x, DLTensor *residual, DLTensor *weight);
 
 /* Weights have a name between a prefix, "model.layers.3.", and an end, ".weight". As the file has it; NULL: it has
  * none, which `must` makes an error. */
 DLTensor *stored_weight(const model *m, const char *prefix, const char *name, const char *end, bool must);
-/* In the model's element type. The first must be there. */
-DLTensor *weight(model *m, const char *prefix, const char *name, const char *end);
-DLTensor *optional_weight(model *m, const char *prefix, const char *name, const char *end);
+/* The same in the model's element type. */
+DLTensor *weight(model *m, const char *prefix, const char *name, const char *end, bool must);
 /* That of name.weight and, if there is one, name.bias. */
 projection find_projection(model *m, const char *prefix, const char *name);
 /* Those of n experts, one behind the other: of prefix0.name.weight and so on, `parts` names in one matrix. Or, as
@@ -154,8 +151,7 @@ projection find_experts(model *m, const char *prefix, int parts, const char *con
 /* Of a matrix [n, k]: rounded, if there is a format that takes its sizes; that of an expert has `parts`, others 0. What
  * is made lies in `a`, and with a format that is all. */
 projection projected(model *m, arena *a, DLTensor *matrix, int parts);
-/* fp8, int8 or int4. */
-const struct format *format_named(const char *name);
+const struct format *format_named(const char *name); /* fp8, int8 or int4 */
 /* x through it, into `out`; NULL: a new tensor. */
 DLTensor *linear(model *m, DLTensor *x, const projection *p, DLTensor *out);
 
@@ -194,7 +190,6 @@ typedef struct engine {
 void engine_make(engine *e, int64_t n_requests);
 /* The engine copies `ids`. */
 void engine_add(engine *e, const int64_t *ids, int64_t n, int64_t n_more, bool keep_logits);
-/* Until each request has its tokens. */
-void engine_run(engine *e);
+void engine_run(engine *e); /* until each request has its tokens */
 
 #endif

@@ -97,17 +97,16 @@ static void print_statistics(const engine *e) {
 }
 
 static void save(engine *e, const char *path) {
-  enum { NAME = 32 };
   int64_t n = 2 * e->n_requests;
   arena *a = &e->memory;
-  char(*text)[NAME] = arena_take(a, (size_t)n * sizeof *text);
+  char(*text)[32] = arena_take(a, (size_t)n * sizeof *text);
   const char **names = arena_take(a, (size_t)n * sizeof *names);
   const DLTensor **tensors = arena_take(a, (size_t)n * sizeof *tensors);
   for (int64_t i = 0; i < n; i++) {
     const request *r = &e->requests[i / 2];
     DLTensor ids = {.data = r->ids, .device = {kDLCPU, 0}, .dtype = int64};
     names[i] = text[i];
-    snprintf(text[i], NAME, "%s_%lld", i % 2 ? "logits" : "tokens", (long long)i / 2);
+    snprintf(text[i], sizeof text[i], "%s_%lld", i % 2 ? "logits" : "tokens", (long long)i / 2);
     tensors[i] = i % 2 ? view(a, r->logits, 0, NULL, SHAPE(r->n_computed, e->model->vocabulary))
                        : view(a, &ids, r->n_prompt, NULL, SHAPE(r->n - r->n_prompt));
   }

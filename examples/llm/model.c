@@ -2,26 +2,24 @@
 #include "llm.h"
 
 /* Names of weights, all behind the first; the last two behind "layers.3." or the like. */
-typedef struct names {
+static const struct names {
   const char *prefix, *embedding, *norm, *mixer_norm, *feed_forward_norm; /* the last NULL: layers have but a mixer */
-} names;
-
-static const names decoder = {"model.", "embed_tokens", "norm", "input_layernorm", "post_attention_layernorm"};
-static const names backbone = {"backbone.", "embeddings", "norm_f", "norm", NULL};
+} decoder = {"model.", "embed_tokens", "norm", "input_layernorm", "post_attention_layernorm"},
+  backbone = {"backbone.", "embeddings", "norm_f", "norm", NULL};
 
 static const struct architecture {
-  const names *names;
+  const char *known[9]; /* as config.json has them, before "ForCausalLM" */
+  const struct names *names;
   block_maker *mixer;
   bool norms_from_one;
-  const char *known[9]; /* as config.json has them, before "ForCausalLM" */
 } architectures[] = {
-    {&decoder,
+    {{"Llama", "Mistral", "Qwen2", "Qwen3", "Mixtral", "Qwen2Moe", "Qwen3Moe", "GptOss"},
+     &decoder,
      attention_block,
-     false,
-     {"Llama", "Mistral", "Qwen2", "Qwen3", "Mixtral", "Qwen2Moe", "Qwen3Moe", "GptOss"}},
-    {&decoder, attention_block, true, {"Qwen3Next"}},
-    {&decoder, latent_block, false, {"DeepseekV2", "DeepseekV3"}},
-    {&backbone, mamba2_block, false, {"Mamba2"}},
+     false},
+    {{"Qwen3Next"}, &decoder, attention_block, true},
+    {{"DeepseekV2", "DeepseekV3"}, &decoder, latent_block, false},
+    {{"Mamba2"}, &backbone, mamba2_block, false},
 };
 
 static const struct architecture *architecture_of(const model *m) {
@@ -36,7 +34,7 @@ static const struct architecture *architecture_of(const model *m) {
 static void add_block(model *m, block_maker *make, const char *prefix, const char *norm) {
   block *made = &m->chain[m->n_chain++];
   *made = make(m, prefix);
-  made->norm = weight(m, prefix, norm, ".weight");
+  made->norm = weight(m, prefix, norm, ".weight", true);
 }
 
 static void add_layer(model *m, const struct architecture *a, int64_t i) {
@@ -74,9 +72,10 @@ void model_open(model *m, fl_host *host, const char *directory, const char *dtyp
   m->longest = config_number(m->config, "max_position_embeddings", 2048);
   m->epsilon = config_number(m->config, "rms_norm_eps", config_number(m->config, "layer_norm_epsilon", 1e-6));
   m->norms_from_one = a->norms_from_one;
-  m->embedding = weight(m, a->names->prefix, a->names->embedding, ".weight");
-  m->norm = weight(m, a->names->prefix, a->names->norm, ".weight");
-  m->head = config_number(m->config, "tie_word_embeddings", false) ? m->embedding : weight(m, "", "lm_head", ".weight");
+  m->embedding = weight(m, a->names->prefix, a->names->embedding, ".weight", true);
+  m->norm = weight(m, a->names->prefix, a->names->norm, ".weight", true);
+  m->head = config_number(m->config, "tie_word_embeddings", false) > 0 ? m->embedding
+                                                                       : weight(m, "", "lm_head", ".weight", true);
   m->chain = arena_take(&m->kept, 2 * (size_t)n_layers * sizeof *m->chain);
   for (int64_t i = 0; i < n_layers; i++)
     add_layer(m, a, i);

@@ -25,7 +25,7 @@ static DLTensor *run_delta_net(model *m, const void *self, const batch *b, DLTen
  * those of each head from bounds[0] to bounds[1], then those to bounds[2], … to bounds[parts]; `rows`: of a head. */
 static projection take_rows(model *m, const delta_net *d, const char *prefix, const char *name, int64_t rows, int parts,
                             const int64_t *bounds) {
-  const DLTensor *of = weight(m, prefix, name, ".weight");
+  const DLTensor *of = weight(m, prefix, name, ".weight", true);
   int64_t k = m->hidden, n = d->key_heads, at = 0;
   arena once = {0}; /* what is rounded is not kept itself */
   DLTensor *taken = tensor(m->format ? &once : &m->kept, m->dtype, SHAPE(n * (bounds[parts] - bounds[0]), k));
@@ -40,15 +40,15 @@ static projection take_rows(model *m, const delta_net *d, const char *prefix, co
 
 block delta_net_block(model *m, const char *prefix) {
   delta_net *d = arena_take(&m->kept, sizeof *d);
-  DLTensor *conv = weight(m, prefix, "linear_attn.conv1d", ".weight");
+  DLTensor *conv = weight(m, prefix, "linear_attn.conv1d", ".weight", true);
   *d = (delta_net){.key_heads = config_number(m->config, "linear_num_key_heads", REQUIRED),
                    .key_size = config_number(m->config, "linear_key_head_dim", REQUIRED),
                    .value_heads = config_number(m->config, "linear_num_value_heads", REQUIRED),
                    .value_size = config_number(m->config, "linear_value_head_dim", REQUIRED),
                    .conv = view(&m->kept, conv, 0, NULL, SHAPE(conv->shape[0], conv->shape[2])),
-                   .a_log = weight(m, prefix, "linear_attn.A_log", ""),
-                   .dt_bias = weight(m, prefix, "linear_attn.dt_bias", ""),
-                   .norm = weight(m, prefix, "linear_attn.norm", ".weight"),
+                   .a_log = weight(m, prefix, "linear_attn.A_log", "", true),
+                   .dt_bias = weight(m, prefix, "linear_attn.dt_bias", "", true),
+                   .norm = weight(m, prefix, "linear_attn.norm", ".weight", true),
                    .output = find_projection(m, prefix, "linear_attn.out_proj"),
                    .conv_state = tensor(&m->kept, m->dtype, SHAPE(m->n_states, conv->shape[0], conv->shape[2] - 1))};
   d->state = tensor(&m->kept, float32, SHAPE(m->n_states, d->value_heads, d->value_size, d->key_size));
@@ -78,17 +78,17 @@ static DLTensor *run_mamba2(model *m, const void *self, const batch *b, DLTensor
 
 block mamba2_block(model *m, const char *prefix) {
   mamba2 *l = arena_take(&m->kept, sizeof *l);
-  DLTensor *a_log = converted(&m->kept, weight(m, prefix, "mixer.A_log", ""), float32);
-  DLTensor *conv = weight(m, prefix, "mixer.conv1d", ".weight");
+  DLTensor *a_log = converted(&m->kept, weight(m, prefix, "mixer.A_log", "", true), float32);
+  DLTensor *conv = weight(m, prefix, "mixer.conv1d", ".weight", true);
   int64_t n_state = config_number(m->config, "state_size", REQUIRED), width = conv->shape[2];
-  *l = (mamba2){.in = weight(m, prefix, "mixer.in_proj", ".weight"),
-                .out = weight(m, prefix, "mixer.out_proj", ".weight"),
+  *l = (mamba2){.in = weight(m, prefix, "mixer.in_proj", ".weight", true),
+                .out = weight(m, prefix, "mixer.out_proj", ".weight", true),
                 .conv = view(&m->kept, conv, 0, NULL, SHAPE(conv->shape[0], width)),
-                .conv_bias = optional_weight(m, prefix, "mixer.conv1d", ".bias"),
-                .dt_bias = weight(m, prefix, "mixer.dt_bias", ""),
+                .conv_bias = weight(m, prefix, "mixer.conv1d", ".bias", false),
+                .dt_bias = weight(m, prefix, "mixer.dt_bias", "", true),
                 .a = tensor(&m->kept, float32, SHAPE(a_log->shape[0])),
-                .d = weight(m, prefix, "mixer.D", ""),
-                .norm = weight(m, prefix, "mixer.norm", ".weight"),
+                .d = weight(m, prefix, "mixer.D", "", true),
+                .norm = weight(m, prefix, "mixer.norm", ".weight", true),
                 .conv_state = tensor(&m->kept, m->dtype, SHAPE(m->n_states, conv->shape[0], width - 1)),
                 .groups = config_number(m->config, "n_groups", REQUIRED),
                 .head_size = config_number(m->config, "head_dim", REQUIRED),

@@ -58,14 +58,9 @@ static DLTensor *values(model *m, arena *a, DLTensor *t, const DLTensor *scales)
   return made;
 }
 
-DLTensor *optional_weight(model *m, const char *prefix, const char *name, const char *end) {
-  DLTensor *found = stored_weight(m, prefix, name, end, false);
-  return found ? values(m, &m->kept, found, scales_of(m, found, prefix, name, end)) : NULL;
-}
-
-DLTensor *weight(model *m, const char *prefix, const char *name, const char *end) {
-  stored_weight(m, prefix, name, end, true);
-  return optional_weight(m, prefix, name, end);
+DLTensor *weight(model *m, const char *prefix, const char *name, const char *end, bool must) {
+  DLTensor *t = stored_weight(m, prefix, name, end, must);
+  return t ? values(m, &m->kept, t, scales_of(m, t, prefix, name, end)) : NULL;
 }
 
 projection projected(model *m, arena *a, DLTensor *t, int parts) {
@@ -112,11 +107,10 @@ projection projected(model *m, arena *a, DLTensor *t, int parts) {
 static projection found(model *m, arena *a, const char *prefix, const char *name, int parts) {
   DLTensor *t = stored_weight(m, prefix, name, ".weight", true);
   DLTensor *scales = scales_of(m, t, prefix, name, ".weight");
-  bool whole_blocks = parts < 2 || t->shape[0] % m->scale_block[0] == 0;
   projection p = {.weight = t, .scales = scales, .n = t->shape[0]};
-  if (!scales || !whole_blocks || m->format || m->dequantised)
+  if (!scales || m->format || m->dequantised || (parts > 1 && t->shape[0] % m->scale_block[0]))
     p = projected(m, a, scales ? values(m, a, t, scales) : t, parts);
-  p.bias = optional_weight(m, prefix, name, ".bias");
+  p.bias = weight(m, prefix, name, ".bias", false);
   return p;
 }
 
@@ -125,7 +119,7 @@ projection find_projection(model *m, const char *prefix, const char *name) {
 }
 
 projection find_experts(model *m, const char *prefix, int parts, const char *const *names, int64_t n) {
-  projection all = {.bias = optional_weight(m, prefix, names[0], "_bias")};
+  projection all = {.bias = weight(m, prefix, names[0], "_bias", false)};
   const DLTensor *codes = stored_weight(m, prefix, names[0], "_blocks", false);
   DLTensor *turned = stored_weight(m, prefix, names[0], "", false);
   int64_t in = turned ? turned->shape[1] : 0, out = turned ? turned->shape[2] : 0;
