@@ -6,8 +6,7 @@
 
 typedef struct attention {
   projection query, key, value, output;
-  DLTensor *query_norm, *key_norm, *sinks;
-  DLTensor *key_cache, *value_cache;
+  DLTensor *query_norm, *key_norm, *sinks, *key_cache, *value_cache; /* the first three NULL: there is none */
   int64_t heads, kv_heads, size, window; /* size: of a head; window: tokens before a query's own; -1: all */
   double scale;
   bool gated;

@@ -13,9 +13,8 @@
 /* What a block of the cache holds. */
 typedef struct cached_block {
   const int64_t *ids; /* of the prompt that it is of, from its beginning to the end of the block; NULL: of none */
-  int64_t n;
+  int64_t n, used;    /* how many these are; the pass in which it was, for the choice of the one to take */
   int32_t users;
-  int64_t used; /* the pass in which it was, for the choice of the one to take */
 } cached_block;
 
 static double now(void) {

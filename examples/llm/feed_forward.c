@@ -69,7 +69,6 @@ block feed_forward_block(model *m, const char *prefix) {
   char whole[128];
   *f = (feed_forward){.correction = weight(m, prefix, "mlp.gate.e_score_correction_bias", "", false),
                       .out_gate = find_router(m, prefix, "mlp.shared_expert_gate"),
-                      .top_k = config_number(m->config, "num_experts_per_tok", 0),
                       .groups = config_number(m->config, "n_group", 1),
                       .top_groups = config_number(m->config, "topk_group", 1),
                       .grouped = config_number(m->config, "n_group", 0) > 0,
@@ -83,6 +82,7 @@ block feed_forward_block(model *m, const char *prefix) {
     f->gate_up = find_experts(m, whole, kind->parts, kind->names, f->router.n);
     f->down = find_experts(m, whole, 1, kind->names + 2, f->router.n);
     f->activation = kind->activation;
+    f->top_k = config_number(m->config, "num_experts_per_tok", REQUIRED);
     f->renormalize = config_number(m->config, "norm_topk_prob", kind->renormalize) > 0;
   }
   for (size_t i = 0; i < sizeof dense / sizeof *dense; i++) {

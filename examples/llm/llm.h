@@ -140,7 +140,8 @@ void norm(model *m, DLTensor *x, DLTensor *residual, DLTensor *weight);
 /* Weights have a name between a prefix, "model.layers.3.", and an end, ".weight". As the file has it; NULL: it has
  * none, which `must` makes an error. */
 DLTensor *stored_weight(const model *m, const char *prefix, const char *name, const char *end, bool must);
-/* The same in the model's element type. */
+/* The same in the model's element type; what is made for that lies in `a`, or in m->kept. */
+DLTensor *weight_in(model *m, arena *a, const char *prefix, const char *name, const char *end, bool must);
 DLTensor *weight(model *m, const char *prefix, const char *name, const char *end, bool must);
 /* That of name.weight and, if there is one, name.bias. */
 projection find_projection(model *m, const char *prefix, const char *name);

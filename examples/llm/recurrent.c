@@ -25,14 +25,14 @@ static DLTensor *run_delta_net(model *m, const void *self, const batch *b, DLTen
  * those of each head from bounds[0] to bounds[1], then those to bounds[2], … to bounds[parts]; `rows`: of a head. */
 static projection take_rows(model *m, const delta_net *d, const char *prefix, const char *name, int64_t rows, int parts,
                             const int64_t *bounds) {
-  const DLTensor *of = weight(m, prefix, name, ".weight", true);
+  arena once = {0}; /* the whole is not kept, and what is rounded is not */
+  const DLTensor *of = weight_in(m, &once, prefix, name, ".weight", true);
   int64_t k = m->hidden, n = d->key_heads, at = 0;
-  arena once = {0}; /* what is rounded is not kept itself */
   DLTensor *taken = tensor(m->format ? &once : &m->kept, m->dtype, SHAPE(n * (bounds[parts] - bounds[0]), k));
   if (elements(of) != n * rows * k)
     fail("'%s%s.weight' is of another size than config.json says", prefix, name);
   for (int i = 0; i < parts; at += n * (bounds[i + 1] - bounds[i]) * k, i++)
-    put(taken, at, view(&m->kept, of, bounds[i] * k, SIZES(rows * k, k, 1), SHAPE(n, bounds[i + 1] - bounds[i], k)));
+    put(taken, at, view(&once, of, bounds[i] * k, SIZES(rows * k, k, 1), SHAPE(n, bounds[i + 1] - bounds[i], k)));
   projection made = projected(m, &m->kept, taken, 0);
   arena_reset(&once);
   return made;

@@ -38,9 +38,8 @@ double make_angles(model *m, int64_t dimensions) {
   const json_t *today = json_object_get(m->config, "rope_parameters"),
                *p = json_is_object(today) ? today : json_object_get(m->config, "rope_scaling"),
                *type = json_object_get(p, "rope_type");
-  const char *kind = json_string_value(type ? type : json_object_get(p, "type"));
-  bool is_yarn = kind && !strcmp(kind, "yarn"), is_llama3 = kind && !strcmp(kind, "llama3"),
-       is_linear = kind && !strcmp(kind, "linear");
+  const char *given = json_string_value(type ? type : json_object_get(p, "type")), *kind = given ? given : "default";
+  bool is_yarn = !strcmp(kind, "yarn"), is_llama3 = !strcmp(kind, "llama3"), is_linear = !strcmp(kind, "linear");
   double theta = config_number(p, "rope_theta", config_number(m->config, "rope_theta", 10000)),
          factor = config_number(p, "factor", 1), mscale = config_number(p, "mscale", 0),
          all = config_number(p, "mscale_all_dim", 0), by_all = yarn_scale(factor, all),
@@ -48,7 +47,7 @@ double make_angles(model *m, int64_t dimensions) {
          scale = is_yarn ? config_number(p, "attention_factor", usual) : 1, /* of cosines and sines */
       attention = is_yarn ? by_all * by_all : 1;
   int64_t n = dimensions / 2;
-  if (kind && !is_yarn && !is_llama3 && !is_linear && strcmp(kind, "default") != 0)
+  if (!is_yarn && !is_llama3 && !is_linear && strcmp(kind, "default") != 0)
     fail("config.json: rope type '%s' is not known here, expected default, linear, llama3 or yarn", kind);
   if (m->cos)
     return attention; /* all layers have the same */

@@ -1,11 +1,9 @@
 /* Tensors, and the memory that they are made in: see llm.h. */
 #include "llm.h"
 
-enum { ALIGNMENT = 64 };
-
-/* Its memory follows it, aligned. */
+/* Its memory follows it, aligned as it is. */
 typedef struct piece {
-  struct piece *next;
+  _Alignas(64) struct piece *next;
 } piece;
 
 const DLDataType float32 = {kDLFloat, 32, 1}, int32 = {kDLInt, 32, 1}, int64 = {kDLInt, 64, 1},
@@ -17,14 +15,14 @@ void ok(fl_status status) {
 }
 
 void *arena_take(arena *a, size_t size) {
-  piece *p = aligned_alloc(ALIGNMENT, (size + 2 * ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT);
+  piece *p = aligned_alloc(sizeof *p, (size + 2 * sizeof *p - 1) / sizeof *p * sizeof *p);
   if (!p)
     fail("out of memory for %zu bytes", size);
   *p = (piece){a->pieces};
   a->pieces = p;
   a->total += size;
   a->most = a->total > a->most ? a->total : a->most;
-  return (char *)p + ALIGNMENT;
+  return p + 1;
 }
 
 void arena_reset(arena *a) {

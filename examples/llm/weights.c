@@ -58,9 +58,13 @@ static DLTensor *values(model *m, arena *a, DLTensor *t, const DLTensor *scales)
   return made;
 }
 
-DLTensor *weight(model *m, const char *prefix, const char *name, const char *end, bool must) {
+DLTensor *weight_in(model *m, arena *a, const char *prefix, const char *name, const char *end, bool must) {
   DLTensor *t = stored_weight(m, prefix, name, end, must);
-  return t ? values(m, &m->kept, t, scales_of(m, t, prefix, name, end)) : NULL;
+  return t ? values(m, a, t, scales_of(m, t, prefix, name, end)) : NULL;
+}
+
+DLTensor *weight(model *m, const char *prefix, const char *name, const char *end, bool must) {
+  return weight_in(m, &m->kept, prefix, name, end, must);
 }
 
 projection projected(model *m, arena *a, DLTensor *t, int parts) {
