@@ -236,6 +236,7 @@ static const char *const ops[] = {"silu_and_mul",
                                   "concat_and_cache_mla",
                                   "quant_fp8",
                                   "scaled_int8_quant",
+                                  "rms_norm_dynamic_per_token_quant",
                                   "scaled_mm",
                                   "merge_attn_states"};
 enum { N_OPS = sizeof ops / sizeof ops[0] };

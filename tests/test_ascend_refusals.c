@@ -210,6 +210,18 @@ START_TEST(int8_refuses_zero_points_and_rows_that_operators_do_not_compute) {
 }
 END_TEST
 
+START_TEST(quantised_norms_refuse_codes_of_float8_and_gaps) {
+  fl_value x = TENSOR(float16, 3, 40), weight = TENSOR(float16, 40), q = TENSOR(int8, 3, 40),
+           scales = TENSOR(float32, 3, 1);
+  const fl_value none = fl_none(), epsilon = fl_float(1e-6), int8_codes = fl_string("int8");
+  TAKEN("rms_norm_dynamic_per_token_quant", x, weight, epsilon, int8_codes, none, none, q, scales);
+  REFUSED("rms_norm_dynamic_per_token_quant", "float8_e4m3fn", x, weight, epsilon, fl_string("float8_e4m3fn"), none,
+          none, TENSOR(float8, 3, 40), scales);
+  REFUSED("rms_norm_dynamic_per_token_quant", "not compact", x, weight, epsilon, int8_codes, none,
+          GAPPED(float16, 3, 40), q, scales);
+}
+END_TEST
+
 START_TEST(products_of_int8_refuse_blocks_zero_points_and_float32) {
   static const int64_t block[] = {16, 16};
   fl_value x = TENSOR(int8, 3, 32), weight = TENSOR(int8, 48, 32), out = TENSOR(bfloat16, 3, 48),
@@ -252,6 +264,7 @@ static void add_tests(TCase *tests) {
   tcase_add_test(tests, quantisation_on_950_takes_whole_groups);
   tcase_add_test(tests, experts_refuse_maps_codes_and_routing_that_operators_lack);
   tcase_add_loop_test(tests, int8_refuses_zero_points_and_rows_that_operators_do_not_compute, 0, 2);
+  tcase_add_test(tests, quantised_norms_refuse_codes_of_float8_and_gaps);
   tcase_add_test(tests, products_of_int8_refuse_blocks_zero_points_and_float32);
   tcase_add_test(tests, caches_refuse_float8_gaps_and_more_tokens_than_rows);
   tcase_add_test(tests, convolutions_and_attention_refuse_sizes);
