@@ -61,6 +61,7 @@ const fl_op_def fl_op_scaled_mm = {
     .size = sizeof(fl_op_def),
     .schema = "scaled_mm(Tensor x, Tensor weight, Tensor x_scale, Tensor weight_scale, Tensor? bias=None, Tensor? "
               "azp=None, str out_dtype=\"bfloat16\", int[] block_size=[128,128]) -> Tensor out",
+    .layers = "Int8ScaledMMLinearKernel,FP8ScaledMMLinearKernel,Fp8BlockScaledMMLinearKernel",
     .rules = "x: I[..., k]; weight: I[n, k]; x_scale: float32[1] or float32[] or float32[numel(...), 1] or "
              "float32[numel(...), (k + block_size[1] - 1) // block_size[1]]; weight_scale: float32[1] or float32[] or "
              "float32[n] or float32[n, 1] or float32[(n + block_size[0] - 1) // block_size[0], (k + block_size[1] - "
@@ -175,6 +176,7 @@ const fl_op_def fl_op_gptq_linear = {
     .size = sizeof(fl_op_def),
     .schema = "gptq_linear(Tensor x, Tensor qweight, Tensor scales, Tensor? qzeros=None, Tensor? g_idx=None, Tensor? "
               "bias=None, bool use_v2_format=False) -> Tensor out",
+    .layers = "MPLinearKernel",
     .rules =
         "x: T[..., k]; qweight: int32[k/8, n]; scales: T[g, n]; qzeros: int32[g, n/8]; g_idx: int32[k] or int64[k]; "
         "bias: T[n]; out: T[..., n]; T = float32|float16|bfloat16",

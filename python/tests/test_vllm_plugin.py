@@ -51,9 +51,13 @@ def test_every_class_that_an_entry_names_has_a_form_or_is_known_to_stay_vllms() 
         "import flhost\n"
         "from flhost.vllm.forms import FORMS\n"
         "from flhost.vllm.hooks import BACKENDS\n"
+        "from flhost.vllm.kernels import KERNELS\n"
         "host = flhost.Host()\n"
-        "print('stay', sorted(op for op in host.ops() if host.layers(op) and op not in {**FORMS, **BACKENDS}))\n"
-        "assert set(FORMS) | set(BACKENDS) <= set(host.ops())\n"
+        "known = {**FORMS, **BACKENDS}\n"
+        "stay = {op for op in host.ops() if op not in known and set(host.layers(op)) - set(KERNELS)}\n"
+        "print('stay', sorted(stay))\n"
+        "assert set(known) <= set(host.ops())\n"
+        "assert set(KERNELS) <= {name for op in host.ops() for name in host.layers(op)}\n"
     )
     stay = [
         "dual_chunk_rotary_embedding",
@@ -64,7 +68,6 @@ def test_every_class_that_an_entry_names_has_a_form_or_is_known_to_stay_vllms() 
         "modular_fused_moe",
         "multi_head_latent_attention",
         "plamo2_mamba_mixer",
-        "quant_fp8",
         "short_conv",
         "transformers_fused_moe",
     ]
@@ -92,7 +95,7 @@ def test_the_host_is_frozen_while_graphs_are_captured(monkeypatch: pytest.Monkey
                 flhost.default_host().set_global_policy(flhost.Policy(prefer="reference"))
             return size
 
-    monkeypatch.setattr(plugin, "_device", lambda: "cpu")
+    monkeypatch.setattr(plugin, "device", lambda: "cpu")
     plugin.freeze_while(Runner, "capture_model")
     plugin.freeze_while(Runner, "capture_model")  # once
     assert Runner().capture_model(3) == 3
@@ -159,6 +162,28 @@ def test_attention_is_vllms_where_a_backend_is_named_or_a_connector_moves_caches
     settings.restore()
     assert listed == "paged_attention"
     assert f"vLLM's {said}" in caplog.text
+
+
+def test_kernels_stand_before_vllms_and_go_when_they_are_left_out() -> None:
+    said = run(
+        "import os\n"
+        "from flhost.vllm import register\n"
+        "from vllm.model_executor.kernels import linear\n"
+        "from vllm.platforms import current_platform\n"
+        "tables = [linear._POSSIBLE_INT8_KERNELS, linear._POSSIBLE_FP8_KERNELS, linear._POSSIBLE_FP8_BLOCK_KERNELS]\n"
+        "def first():\n"
+        "    kernels = [table[current_platform._enum] for table in (*tables, linear._POSSIBLE_KERNELS)]\n"
+        "    assert all(len(set(k)) == len(k) for k in kernels)\n"
+        "    print([k[0].__module__ == 'flhost.vllm.kernels' for k in kernels])\n"
+        "register()\n"
+        "register()\n"
+        "first()\n"
+        "os.environ['VLLM_FL_OOT_BLACKLIST'] = 'FP8ScaledMMLinearKernel,gptq_linear'\n"
+        "register()\n"
+        "first()\n"
+    )
+    assert "[True, True, True, True]\n" in said
+    assert "[True, False, True, False]\n" in said
 
 
 def test_a_backend_that_somebody_else_registered_stays_and_ours_goes_when_it_is_left_out() -> None:

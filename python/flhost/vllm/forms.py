@@ -24,12 +24,13 @@ Form = Callable[[Any, str], Any]
 
 
 def custom_op(forward: Callable[..., Any]) -> Form:
-    """A CustomOp with this forward; `self.flhost` is the torch op there."""
+    """A CustomOp with this forward; `self.flhost` is the torch op there, `self.of_vllm` what vLLM would call."""
 
     def replace(base: Any, op: str) -> type:
         def __init__(self: Any, *args: Any, **kwargs: Any) -> None:  # noqa: N807
             base.__init__(self, *args, **kwargs)
             self.flhost = torch_op(op)
+            self.of_vllm = self._forward_method
             # CustomOp.forward calls this. It is set behind the layer's own __init__, since some set it, too; subclasses
             # that wrap forward (TPAwareRMSNorm) keep doing so.
             self._forward_method = self.forward_flhost
@@ -136,6 +137,24 @@ def rotary_embedding(
         not self.is_neox_style,
     )
     return rotated.reshape(query.shape), None if key is None else rotated_key.reshape(key.shape)
+
+
+def quant_fp8(base: Any, op: str) -> type:
+    """(x, scale?, scale_ub?) -> codes and scales. Scales in a layout that kernels of vLLM's want, and codes of MI300's type,
+    are vLLM's own."""
+    from vllm.platforms import current_platform
+
+    usual = current_platform.fp8_dtype() == torch.float8_e4m3fn
+
+    def forward(
+        self: Any, x: torch.Tensor, scale: torch.Tensor | None = None, scale_ub: torch.Tensor | None = None, *rest: Any
+    ) -> Any:
+        if not usual or self.column_major_scales or getattr(self, "tma_aligned_scales", False):
+            return self.of_vllm(x, scale, scale_ub, *rest)
+        powers_of_two = self.use_ue8m0 and self.is_group_quant and scale is None
+        return self.flhost(x, scale, scale_ub, list(self.group_shape), powers_of_two, self.num_token_padding or 0)
+
+    return custom_op(forward)(base, op)
 
 
 def apply_rotary_emb(self: Any, x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
@@ -340,6 +359,7 @@ FORMS: dict[str, Form] = {
     "mixer2_gated_rms_norm": custom_op(mixer2_gated_rms_norm),
     "rotary_embedding": custom_op(rotary_embedding),
     "apply_rotary_emb": custom_op(apply_rotary_emb),
+    "quant_fp8": quant_fp8,
     "conv2d": custom_op(convolution),
     "conv3d": custom_op(convolution),
     "grouped_topk": custom_op(grouped_topk),

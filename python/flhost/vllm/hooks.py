@@ -21,6 +21,7 @@ MODULES = (
     "layers.linear",
     "layers.logits_processor",
     "layers.mamba.mamba_mixer2",
+    "layers.quantization.input_quant_fp8",
     "layers.rotary_embedding",
     "layers.vocab_parallel_embedding",
     "models.deepseek_v2",
@@ -31,15 +32,17 @@ MODULES = (
 BACKENDS = {"paged_attention": "flhost.vllm.attention.Backend"}
 
 _ours: dict[str, Any] = {}  # what we put into vLLM's table, by the class that it replaces
+_our_kernels: dict[str, Any] = {}  # the same in its tables of kernels, by the class that says of which kind they are
 
 
 def replace_layers(host: Any) -> dict[str, str]:
-    """Brings vLLM's tables of out-of-tree layers and attention backends in line with what the host's entries and settings say;
-    the ops of the classes that are replaced. What somebody else has replaced is left to him. Only here is a class put into a
-    table of vLLM's."""
+    """Brings vLLM's tables of out-of-tree layers, kernels and attention backends in line with what the host's entries and
+    settings say; the ops of the classes that are replaced. What somebody else has replaced is left to him. Only here is a class
+    put into a table of vLLM's."""
     from vllm.model_executor.custom_op import CustomOp, PluggableLayer, op_registry_oot
 
     from .forms import FORMS
+    from .kernels import KERNELS
 
     _import_layers()
     classes: dict[str, Any] = {c.__name__: c for root in (CustomOp, PluggableLayer) for c in _subclasses(root)}
@@ -50,8 +53,11 @@ def replace_layers(host: Any) -> dict[str, str]:
         for layer in host.explain(op)["replaces"]:
             name = layer["class_name"]
             reason = None if layer["allowed"] else layer["reason"]
-            if op in BACKENDS:
-                reason = _replace_backend(name, BACKENDS[op], reason)
+            if op in BACKENDS or name in KERNELS:
+                if op in BACKENDS:
+                    reason = _replace_backend(name, BACKENDS[op], reason)
+                else:
+                    reason = _add_kernel(name, op, reason, host)
                 if reason is None:
                     replaced[name] = op
                 else:
@@ -99,6 +105,33 @@ def _replace_backend(name: str, path: str, reason: str | None) -> str | None:
     else:
         member.clear_override()
     selector._cached_get_attn_backend.cache_clear()  # of an earlier configuration
+    return reason
+
+
+def _add_kernel(name: str, op: str, reason: str | None, host: Any) -> str | None:
+    """Puts our kernel of the kind that this class says before vLLM's for this platform, unless there is a reason not to, which
+    it returns; then one that an earlier configuration put there goes."""
+    from vllm.platforms import current_platform
+
+    from .kernels import KERNELS
+    from .plugin import device
+
+    form, table_name = KERNELS[name]
+    try:
+        module = importlib.import_module("vllm.model_executor.kernels.linear")
+        base, table = getattr(module, name), getattr(module, table_name)
+    except (ImportError, AttributeError) as error:
+        return f"this vLLM has no such kernels: {error}"
+    if reason is None and not any(device() in row["devices"] for row in host.impls(op)):
+        reason = f"nobody implements it on {device()}"
+    kernels = table.setdefault(current_platform._enum, [])
+    ours = _our_kernels.get(name)
+    if ours in kernels:
+        kernels.remove(ours)
+    if reason is None:
+        if ours is None:
+            ours = _our_kernels[name] = form(base, op)
+        kernels.insert(0, ours)
     return reason
 
 

@@ -65,11 +65,11 @@ def _tell(config: Any) -> None:
     settings.attention(config, host)
     replaced = _bring_in_line()
     host = Host()  # with what vLLM was told
-    device = _device()
-    manifest = host.manifest(device)
+    place = device()
+    manifest = host.manifest(place)
     # Part of the keys of vLLM's compile caches: what was compiled is right for what calls run then.
     extra[DIGEST] = manifest["sha256"] or manifest["problem"]
-    logger.info("%s", summary(manifest, device, replaced))
+    logger.info("%s", summary(manifest, place, replaced))
     _freeze_captures()
 
 
@@ -86,7 +86,7 @@ def summary(manifest: dict[str, Any], device: str, replaced: dict[str, str]) -> 
     return f"flhost: {len(first)} ops: {names} on {device}; {layers}, {attention}"
 
 
-def _device() -> str:
+def device() -> str:
     """flhost's name for what this process of vLLM's computes on."""
     from vllm.platforms import current_platform
 
@@ -103,7 +103,7 @@ def _freeze_captures() -> None:
     none."""
     import importlib
 
-    if _device() == "cpu":
+    if device() == "cpu":
         return
     for name in _RUNNERS:
         try:
@@ -125,7 +125,7 @@ def freeze_while(owner: Any, method: str) -> None:
         from flhost import default_host
 
         host, who = default_host(), f"vLLM: {method}"
-        host.warm_up(_device())
+        host.warm_up(device())
         host.freeze(who)
         try:
             return original(*args, **kwargs)
