@@ -346,7 +346,7 @@ static void round_to_float8(const safetensors_entry *plain, safetensors *coded, 
 /* As it is published, but for the sizes: where blocks are smaller than experts, and where they are larger than all
  * matrices, so that an expert's two cannot share what scales they have. */
 START_TEST(weights_of_deepseek_may_be_float8_with_a_scale_for_each_block) {
-  static const int64_t blocks[][2] = {{16, 32}, {128, 128}};
+  static const int64_t blocks[][2] = {{32, 16}, {128, 128}};
   char more[160];
   safetensors expected, plain;
   snprintf(more, sizeof more, "\"quantization_config\": {\"quant_method\": \"fp8\", \"weight_block_size\": [%d, %d]},",
