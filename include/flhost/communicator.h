@@ -26,8 +26,8 @@ extern "C" {
 #endif
 
 /* What reduce, all_reduce and reduce_scatter make of the ranks' elements. Truth values: sum and max are "or", product
- * and min are "and". The mean of integers is their sum over the number of ranks, rounded towards zero; sums and
- * products of integers wrap around. A NaN in any rank's element makes max and min NaN. */
+ * and min are "and", and there is no mean. Sums and products of integers wrap around; their mean is the sum over the
+ * number of ranks, rounded towards zero. A NaN in any rank's element makes max and min NaN. */
 typedef enum fl_reduction {
   FL_REDUCE_SUM = 0,
   FL_REDUCE_PROD = 1,
@@ -35,7 +35,7 @@ typedef enum fl_reduction {
   FL_REDUCE_MIN = 3,
   FL_REDUCE_AVG = 4
 } fl_reduction;
-enum { FL_REDUCTIONS = 5 };
+#define FL_REDUCTIONS 5
 
 /* Which collective. With n ranks, `count` as fl_collective has it: */
 typedef enum fl_collective_kind {
@@ -54,7 +54,7 @@ typedef enum fl_collective_kind {
   FL_RECV = 12,            /* recv[count] from rank `root` */
   FL_BARRIER = 13          /* returns, or lets the stream go on, when all ranks have come to it */
 } fl_collective_kind;
-enum { FL_COLLECTIVES = 14 };
+#define FL_COLLECTIVES 14
 
 /*
  * One rank's part of one collective. All ranks of a communicator make the same collectives in the same order, with the
@@ -82,7 +82,7 @@ typedef struct fl_collective {
 } fl_collective;
 
 /* Longest id of a communicator, in bytes. */
-enum { FL_COMMUNICATOR_ID_MAX = 4224 };
+#define FL_COMMUNICATOR_ID_MAX 4224
 
 /* What join is given. */
 typedef struct fl_join {

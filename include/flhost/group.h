@@ -126,10 +126,14 @@ FL_API fl_status fl_find_launched(fl_host *host, fl_launched *launched);
 FL_API fl_status fl_group_create_launched(fl_host *host, int32_t device_type, const fl_group_options *options,
                                           fl_group **group);
 
-/* Writes an id as text, for a variable or a command line, and reads it. FL_EINVAL: it is no id, or `size` is too small
- * (FL_GROUP_ID_TEXT is enough). */
-enum { FL_GROUP_ID_TEXT = FL_NAME_MAX + 2 + 2 * FL_COMMUNICATOR_ID_MAX };
+/* Bytes that are enough for an id as text. */
+#define FL_GROUP_ID_TEXT (FL_NAME_MAX + 2 + 2 * FL_COMMUNICATOR_ID_MAX)
+
+/* Writes an id as text, for a variable or a command line: "shm:" and hexadecimal digits. FL_EINVAL: it is no id, or
+ * `size` is too small. */
 FL_API fl_status fl_group_id_to_text(const fl_group_id *id, char *text, size_t size);
+
+/* Reads it. FL_EINVAL: it is no such text. */
 FL_API fl_status fl_group_id_from_text(const char *text, fl_group_id *id);
 
 /* Makes of the ranks with one `color`, 0 or more, a group of their own, in the order of `key` and then of their ranks;
@@ -216,13 +220,15 @@ static inline fl_status fl_broadcast(fl_group *group, const void *send, void *re
   return fl_collective_run(group, &collective);
 }
 
-/* send[count] to another rank, and recv[count] from one. */
+/* send[count] to another rank. */
 static inline fl_status fl_send(fl_group *group, const void *send, int64_t count, DLDataType dtype, int32_t to,
                                 void *stream) {
   fl_collective collective = fl_collective_of(FL_SEND, send, NULL, count, dtype, stream);
   collective.root = to;
   return fl_collective_run(group, &collective);
 }
+
+/* recv[count] from another rank. */
 static inline fl_status fl_recv(fl_group *group, void *recv, int64_t count, DLDataType dtype, int32_t from,
                                 void *stream) {
   fl_collective collective = fl_collective_of(FL_RECV, NULL, recv, count, dtype, stream);
