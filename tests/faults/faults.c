@@ -291,7 +291,8 @@ static bool make_directory(void) {
   unsetenv("XDG_CACHE_HOME");
   static const char *const plugins[][2] = {{"listed/lazy_a.so", "plugins/lazy_a.so"},
                                            {"good.so", "plugins/good.so"},
-                                           {"two_vendors.so", "other/two_vendors.so"}};
+                                           {"two_vendors.so", "other/two_vendors.so"},
+                                           {"../../plugins/shm.so", "plugins/shm.so"}};
   for (size_t i = 0; i < sizeof plugins / sizeof *plugins; i++) {
     snprintf(from, sizeof from, "%s/tests/plugins/%s", build, plugins[i][0]);
     snprintf(path, sizeof path, "%s/%s", directory, plugins[i][1]);

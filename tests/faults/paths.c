@@ -497,6 +497,32 @@ static fl_status limits(fault_place *place, findings *found) {
   return status;
 }
 
+/* A rank comes, reduces, splits its group and leaves; of one rank, since others would wait for one that fails. */
+static fl_status group(fault_place *place, findings *found) {
+  const DLDataType float32 = {kDLFloat, 32, 1};
+  const fl_group_options options = {.size = sizeof options, .timeout = 5};
+  fl_group_id id;
+  fl_group *whole = NULL, *part = NULL;
+  fl_communicators *list;
+  float x[4] = {1, 2, 3, 4};
+  fl_status status = fl_group_make_id(place->host, kDLCPU, &id);
+  if (!status)
+    status = fl_group_create(place->host, &id, 0, 1, &options, &whole);
+  if (!status)
+    status = fl_all_reduce(whole, x, x, 4, float32, FL_REDUCE_SUM, NULL);
+  if (!status)
+    status = fl_group_split(whole, 0, 0, &options, &part);
+  if (!status)
+    status = fl_all_gather(part, x, x, 4, float32, NULL);
+  fl_group_destroy(part);
+  fl_group_destroy(whole);
+  if (!status && !(status = fl_get_communicators(place->host, &list))) {
+    say(found, "%s of %u: %g %g", id.communicator, list->n, x[0], x[3]);
+    fl_communicators_free(list);
+  }
+  return status;
+}
+
 /* Another thread's libraries come and go. */
 typedef struct visitor {
   char file[1024];
@@ -554,6 +580,7 @@ const fault_path paths[] = {
     {"infer", false, true, inferring, 0},
     {"prepare", true, true, prepare, 0},
     {"cases", false, false, cases, 0},
+    {"group", false, false, group, 0},
     {"retry", true, false, retry, FAULT_AHEAD},
     {"limits", true, false, limits, FAULT_AHEAD},
     {"others", true, false, beside_others, FAULT_AHEAD}, /* whose calls would fail, too */
