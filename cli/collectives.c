@@ -1,6 +1,7 @@
 /* Collectives that are checked: see collectives.h. */
 #include "cli/collectives.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -109,9 +110,7 @@ static void reduced_at(const fl_element_type *type, int32_t reduction, int32_t n
   else if (is_integer(type) && type->dtype.bits == 8) /* wraps around */
     all = type->bit == FL_INT8 ? (int8_t)(uint8_t)(int64_t)all : (uint8_t)(int64_t)all;
   if (reduction == FL_REDUCE_AVG)
-    all = is_integer(type)         ? (double)((int64_t)all / n)
-          : type->dtype.bits == 64 ? all / n
-                                   : (double)((float)all / (float)n);
+    all = is_integer(type) ? trunc(all / n) : type->dtype.bits == 64 ? all / n : (double)((float)all / (float)n);
   type->put(bytes, 0, all);
 }
 

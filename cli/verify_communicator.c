@@ -108,24 +108,27 @@ static int print_json(const fl_group *group, const tally *tallies) {
                                   cli_device_name((int32_t)fl_group_device(group).device_type), "collectives", list));
 }
 
+/* Exit status; the tallies are of this rank, and room for those of all. */
+static int verify(fl_host *host, fl_group *group, bool quick, bool json, tally *mine, tally *all) {
+  int32_t ranks = fl_group_ranks(group);
+  fl_status status = try_all(host, group, quick, mine);
+  if (!status)
+    status = gather(host, group, mine, FL_COLLECTIVES * sizeof *mine, all);
+  if (status)
+    return cli_fail(status);
+  int exit_status = add_up(all, ranks) ? EXIT_MISMATCH : EXIT_OK;
+  int printed = fl_group_rank(group) ? EXIT_OK : json ? print_json(group, all) : print_table(group, all);
+  return printed ? printed : exit_status;
+}
+
 int cli_verify_communicator(fl_host *host, int32_t device_type, bool quick, bool json) {
   fl_group *group;
   fl_status status = fl_group_create_launched(host, device_type, NULL, &group);
   if (status)
     return cli_fail(status);
-  int32_t ranks = fl_group_ranks(group);
-  tally *mine = calloc(FL_COLLECTIVES, sizeof *mine), *all = calloc((size_t)ranks * FL_COLLECTIVES, sizeof *all);
-  int exit_status = mine && all ? EXIT_OK : cli_no_memory();
-  if (!exit_status) {
-    status = try_all(host, group, quick, mine);
-    if (!status)
-      status = gather(host, group, mine, FL_COLLECTIVES * sizeof *mine, all);
-    exit_status = status ? cli_fail(status) : add_up(all, ranks) ? EXIT_MISMATCH : EXIT_OK;
-  }
-  if (mine && all && !status && !fl_group_rank(group)) {
-    int printed = json ? print_json(group, all) : print_table(group, all);
-    exit_status = printed ? printed : exit_status;
-  }
+  tally *mine = calloc(FL_COLLECTIVES, sizeof *mine);
+  tally *all = calloc((size_t)fl_group_ranks(group) * FL_COLLECTIVES, sizeof *all);
+  int exit_status = mine && all ? verify(host, group, quick, json, mine, all) : cli_no_memory();
   free(mine);
   free(all);
   fl_group_destroy(group);

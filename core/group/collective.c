@@ -326,6 +326,8 @@ fl_status fl_collective_make(fl_group *group, const fl_collective *c) {
 fl_status fl_collective_make_batch(fl_group *group, const fl_collective *given, uint32_t n) {
   const fl_communicator_choice *communicator = &group->communicator;
   bool simple = communicator->functions.batch != NULL;
+  if (!n)
+    return FL_OK;
   for (uint32_t i = 0; i < n && simple; i++)
     simple = given[i].kind == FL_SEND || given[i].kind == FL_RECV;
   if (!simple)

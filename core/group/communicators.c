@@ -147,6 +147,8 @@ static fl_status list(fl_host *host, candidates *all) {
     judge(host, c, &all->arena);
   }
   pthread_mutex_unlock(&host->lock);
+  if (!all->items)
+    return fl_error_no_memory();
   if (all->n)
     qsort(all->items, all->n, sizeof *all->items, compare);
   for (uint32_t i = 0; i < all->n; i++)
@@ -252,8 +254,8 @@ fl_status fl_communicator_choose(fl_host *given, int32_t device_type, const char
     status = check_setting(host, &all);
   if (!status)
     status = choose_among(host, device_type, name, &all, &chosen);
-  if (status)
-    return status;
+  if (!chosen)
+    return status ? status : FL_ENOIMPL;
   choice->functions = chosen->component.communicator;
   choice->functions.vendor = NULL;
   choice->self = chosen->component.self;
@@ -290,9 +292,9 @@ static void describe(const candidates *all, uint32_t i, fl_communicator_info *in
                                  .reductions = communicator->reductions,
                                  .batches = communicator->batch != NULL,
                                  .splits = communicator->split != NULL};
-  info->reason = c == chosen    ? ""
-                 : c->available ? fl_arena_format(arena, "'%s' comes before it", chosen->component.name)
-                                : fl_arena_string(arena, c->reason);
+  info->reason = c == chosen              ? ""
+                 : c->available && chosen ? fl_arena_format(arena, "'%s' comes before it", chosen->component.name)
+                                          : fl_arena_string(arena, c->reason);
 }
 
 fl_status fl_get_communicators(fl_host *given, fl_communicators **result) {

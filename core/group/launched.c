@@ -93,7 +93,8 @@ fl_status fl_group_id_from_text(const char *text, fl_group_id *id) {
   for (size_t i = 0; good && i < digits / 2; i++) {
     int high = digit(hex[2 * i]), low = digit(hex[2 * i + 1]);
     good = high >= 0 && low >= 0;
-    read.bytes[i] = (unsigned char)(high << 4 | low);
+    if (good)
+      read.bytes[i] = (unsigned char)(high * 16 + low);
   }
   if (!good)
     return fl_error(FL_EINVAL,

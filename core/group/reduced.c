@@ -108,12 +108,9 @@ static number divide(domain in, number n, int32_t ranks) {
 
 /* What the type can hold of an integer sum, before it is divided. */
 static number wrapped(const fl_element_type *type, number n) {
-  if (type->bit == FL_INT32)
-    n.i = (int32_t)(uint32_t)(uint64_t)n.i;
-  else if (type->bit == FL_INT8)
-    n.i = (int8_t)(uint8_t)(uint64_t)n.i;
-  else if (type->bit == FL_UINT8)
-    n.i = (uint8_t)(uint64_t)n.i;
+  int above = 64 - type->dtype.bits;
+  uint64_t shifted = (uint64_t)n.i << above;
+  n.i = type->dtype.code == kDLUInt ? (int64_t)(shifted >> above) : (int64_t)shifted >> above;
   return n;
 }
 
@@ -144,22 +141,25 @@ static char *place(const void *buffer, int64_t i, size_t item) {
 static fl_status reduce_part(fl_group *group, const fl_collective *c, const void *send, void *recv, int64_t count) {
   size_t item = c->dtype.bits / 8, size = (size_t)count * item, all_size = size * (size_t)group->ranks;
   char *all = fl_group_memory(group, GATHERED, all_size);
-  char *result = recv && !group->on_host ? malloc(all_size + size) : recv;
-  const char *rows = all;
+  if (!all)
+    return fl_error_status();
   fl_collective gather = fl_collective_of(FL_ALL_GATHER, send, all, count, c->dtype, c->stream);
-  fl_status status = !all ? fl_error_status() : recv && !result ? fl_error_no_memory() : FL_OK;
-  if (!status)
-    status = fl_collective_make(group, &gather);
-  if (!status && recv && !group->on_host) {
-    rows = result + size;
-    status = fl_device_copy(group->host, group->device, result + size, all, all_size, FL_COPY_TO_HOST, c->stream);
+  fl_status status = fl_collective_make(group, &gather);
+  if (status || !recv)
+    return status;
+  if (group->on_host) {
+    reduce_rows(fl_element_type_of(c->dtype), c->reduction, all, group->ranks, count, recv);
+    return FL_OK;
   }
-  if (!status && recv)
-    reduce_rows(fl_element_type_of(c->dtype), c->reduction, rows, group->ranks, count, result);
-  if (!status && recv && !group->on_host)
-    status = fl_device_copy(group->host, group->device, recv, result, size, FL_COPY_TO_DEVICE, c->stream);
-  if (!group->on_host)
-    free(result);
+  char *here = calloc(1, size + all_size); /* the result, and all of it */
+  if (!here)
+    return fl_error_no_memory();
+  status = fl_device_copy(group->host, group->device, here + size, all, all_size, FL_COPY_TO_HOST, c->stream);
+  if (!status) {
+    reduce_rows(fl_element_type_of(c->dtype), c->reduction, here + size, group->ranks, count, here);
+    status = fl_device_copy(group->host, group->device, recv, here, size, FL_COPY_TO_DEVICE, c->stream);
+  }
+  free(here);
   return status;
 }
 
@@ -191,19 +191,29 @@ fl_status fl_collective_reduce_here(fl_group *group, const fl_collective *c) {
   return status;
 }
 
+static void divide_all(const fl_element_type *type, void *elements, int64_t count, int32_t ranks) {
+  domain in = domain_of(type->dtype);
+  for (int64_t i = 0; i < count; i++)
+    store(in, type, elements, i, divide(in, load(in, type, elements, i), ranks));
+}
+
 fl_status fl_collective_divide(fl_group *group, void *elements, int64_t count, DLDataType dtype, void *stream) {
   const fl_element_type *type = fl_element_type_of(dtype);
   size_t size = (size_t)count * (dtype.bits / 8);
-  domain in = domain_of(dtype);
-  void *here = group->on_host || !count ? elements : malloc(size);
-  fl_status status = count && !here ? fl_error_no_memory() : FL_OK;
-  if (!status && count && !group->on_host)
-    status = fl_device_copy(group->host, group->device, here, elements, size, FL_COPY_TO_HOST, stream);
-  for (int64_t i = 0; i < count && !status; i++)
-    store(in, type, here, i, divide(in, load(in, type, here, i), group->ranks));
-  if (!status && count && !group->on_host)
+  if (!count)
+    return FL_OK;
+  if (group->on_host) {
+    divide_all(type, elements, count, group->ranks);
+    return FL_OK;
+  }
+  void *here = calloc(1, size);
+  if (!here)
+    return fl_error_no_memory();
+  fl_status status = fl_device_copy(group->host, group->device, here, elements, size, FL_COPY_TO_HOST, stream);
+  if (!status) {
+    divide_all(type, here, count, group->ranks);
     status = fl_device_copy(group->host, group->device, elements, here, size, FL_COPY_TO_DEVICE, stream);
-  if (!group->on_host && count)
-    free(here);
+  }
+  free(here);
   return status;
 }

@@ -193,7 +193,7 @@ static fl_status wrong(void *self, fl_rank *me, const fl_collective *c) {
 }
 
 fl_status register_builtins(fl_registry *registry) {
-  static char wire[] = "the wire is cut";
+  static char wire[] = "the wire is cut", nothing[] = "";
   const struct {
     const char *name;
     void *self;
@@ -204,7 +204,7 @@ fl_status register_builtins(fl_registry *registry) {
   } rows[] = {{"bare", NULL, NULL, all_reduce, FL_KIND_REFERENCE, 60, kDLCPU},
               {"acme", NULL, NULL, all_reduce, FL_KIND_VENDOR, 0, kDLCPU},
               {"absent", wire, absent, all_reduce, FL_KIND_DEFAULT, 200, kDLCPU},
-              {"silent", (char[]){""}, absent, all_reduce, FL_KIND_DEFAULT, 199, kDLCPU},
+              {"silent", nothing, absent, all_reduce, FL_KIND_DEFAULT, 199, kDLCPU},
               {"odd_status", NULL, NULL, odd_status, FL_KIND_REFERENCE, 10, kDLCPU},
               {"no_end", NULL, NULL, no_end, FL_KIND_REFERENCE, 10, kDLCPU},
               {"bare_device", wire, NULL, all_reduce, FL_KIND_REFERENCE, 10, kDLExtDev},
