@@ -37,13 +37,7 @@ _PASSES: dict[str, Callable[[int], Counter[str]]] = {
     "gpt-oss": lambda n: _attention(n, 2) + _experts(n),
     # the shared expert has a gate of its own
     "qwen2-moe": lambda n: _attention(n, 2) + _experts(n) + _mlp(n) + Counter(replicated_linear=n),
-    "mamba2": lambda n: Counter(
-        vocab_parallel_embedding=1,
-        rms_norm=n + 1,
-        column_parallel_linear=n,
-        mixer2_gated_rms_norm=n,
-        row_parallel_linear=n,
-    ),
+    "mamba2": lambda n: Counter(vocab_parallel_embedding=1, rms_norm=n + 1, mamba_mixer2=n),
 }
 
 
@@ -59,16 +53,15 @@ def calls(model: str, passes: int, ranks: int = 1) -> dict[str, int]:
     return {op: n * passes for op, n in (_PASSES[model](layers) + Counter([head])).items()}
 
 
-# What vLLM's own kernels say, with flhost or without: in float32 by version, and where vLLM was built without the CPU's.
+# What vLLM's own kernels say, with flhost or without: in float32 by version.
 _CANNOT = {("0.28.0", "gpt-oss"): "expected scalar type BFloat16 but found Float"}  # attention sinks
-_CANNOT_WITHOUT_KERNELS = {"mamba2": "no attribute 'mamba_chunk_scan_fwd_cpu'"}  # the mixers
 # The same, without flhost alone: experts.
 _NEEDS_FLHOST = dict.fromkeys(("gpt-oss", "mixtral"), "no attribute 'prepack_moe_weight'")
 
 
 def vllm_cannot(version: str, model: str) -> str | None:
     """What this vLLM says when it is to run the architecture in float32; None if it runs."""
-    return _CANNOT.get((version, model)) or (None if has_kernels() else _CANNOT_WITHOUT_KERNELS.get(model))
+    return _CANNOT.get((version, model))
 
 
 def needs_flhost(model: str) -> str | None:

@@ -15,6 +15,7 @@ import torch
 
 from .ir import sparsity_of
 from .methods import EmbeddingMethod, LinearMethod, request_amx
+from .mixers import mamba_mixer, mamba_mixer2
 from .ops import torch_op
 
 Form = Callable[[Any, str], Any]
@@ -370,4 +371,6 @@ FORMS: dict[str, Form] = {
     "vocab_parallel_embedding": _embedding,
     "parallel_lm_head": _embedding,
     "logits_processor": logits_processor,
+    "mamba_mixer": mamba_mixer,
+    "mamba_mixer2": mamba_mixer2,
 }
