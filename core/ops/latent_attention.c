@@ -63,6 +63,7 @@ const fl_op_def fl_op_mla_paged_attention = {
     .size = sizeof(fl_op_def),
     .schema = "mla_paged_attention(Tensor query, Tensor kv_cache, Tensor kv_b_proj, Tensor block_table, Tensor "
               "query_start_loc, Tensor seq_lens, int kv_lora_rank, int v_head_dim, float scale) -> Tensor out",
+    .layers = "CPUMLABackend,AMXMLABackend",
     .rules = "query: T[n, h, q]; kv_cache: T[blocks, size, c]; kv_b_proj: T[h*(q - c + kv_lora_rank + v_head_dim), "
              "kv_lora_rank]; block_table: int32|int64[b, m]; query_start_loc: int32|int64[b + 1]; seq_lens: "
              "int32|int64[b]; out: T[n, h*v_head_dim]; " FLOATS,

@@ -158,7 +158,7 @@ def test_attention_is_vllms_where_a_backend_is_named_or_a_connector_moves_caches
         settings.attention(SimpleNamespace(**config), flhost.Host())
     listed = os.environ.get("VLLM_FL_OOT_BLACKLIST")
     settings.restore()
-    assert listed == "paged_attention"
+    assert listed == "paged_attention,mla_paged_attention"
     assert f"vLLM's {said}" in caplog.text
 
 

@@ -31,7 +31,8 @@ class TorchCpuPlatform(CpuPlatform):
         from vllm.v1.attention.backends.registry import AttentionBackendEnum
 
         # that of vLLM's for the CPU, where somebody has one in its place: vLLM's own has no kernels here
-        registered = AttentionBackendEnum.CPU_ATTN
+        latent = any(getattr(value, "use_mla", False) for value in (*given, *named.values()))
+        registered = AttentionBackendEnum.CPU_MLA if latent else AttentionBackendEnum.CPU_ATTN
         return registered.get_path() if registered.is_overridden() else "torch_cpu_worker.TorchAttentionBackend"
 
     @classmethod

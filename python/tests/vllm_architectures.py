@@ -29,6 +29,21 @@ def _experts(layers: int) -> Counter[str]:
     return Counter(replicated_linear=layers, unquantized_fused_moe=layers)
 
 
+def _deepseek(layers: int) -> Counter[str]:
+    """The first layer has no experts; latent attention is one op for prompts, and another for tokens behind them."""
+    latent = Counter(concat_and_cache_mla=layers, mla_paged_attention=layers, mla_decode=layers)
+    return latent + Counter(
+        vocab_parallel_embedding=1,
+        rms_norm=3 * layers + 1,
+        column_parallel_linear=2 * layers,
+        rotary_embedding=layers,
+        row_parallel_linear=2 * layers,
+        silu_and_mul=layers,
+        replicated_linear=2 * layers - 1,
+        unquantized_fused_moe=layers - 1,
+    )
+
+
 _PASSES: dict[str, Callable[[int], Counter[str]]] = {
     "llama": lambda n: _attention(n, 2) + _mlp(n),
     "llama-bf16": lambda n: _attention(n, 2) + _mlp(n),
@@ -37,20 +52,22 @@ _PASSES: dict[str, Callable[[int], Counter[str]]] = {
     "gpt-oss": lambda n: _attention(n, 2) + _experts(n),
     # the shared expert has a gate of its own
     "qwen2-moe": lambda n: _attention(n, 2) + _experts(n) + _mlp(n) + Counter(replicated_linear=n),
+    "deepseek-v2": _deepseek,
     "mamba2": lambda n: Counter(vocab_parallel_embedding=1, rms_norm=n + 1, mamba_mixer2=n),
 }
 
 
-# Those that vLLM's CPU engine runs: not small latents (deepseek-v2) or bfloat16 alone (qwen3-next). Heads of 16 (llama) have no
+# Those that vLLM's CPU engine runs: not bfloat16 alone (qwen3-next). Heads of 16 (llama) and small latents (deepseek-v2) have no
 # attention but flhost's.
-MODELS_OF_VLLM = sorted(name for name in _PASSES if has_attention() or name != "llama")
+MODELS_OF_VLLM = sorted(name for name in _PASSES if has_attention() or name not in ("llama", "deepseek-v2"))
 
 
 def calls(model: str, passes: int, ranks: int = 1) -> dict[str, int]:
     """Of so many forward passes. Several ranks gather the logits, so that the head alone is an op there."""
     layers = json.loads((MODELS / model / "config.json").read_text())["num_hidden_layers"]
     head = "logits_processor" if ranks == 1 else "parallel_lm_head"
-    return {op: n * passes for op, n in (_PASSES[model](layers) + Counter([head])).items()}
+    only_in = {"mla_paged_attention": 1, "mla_decode": passes - 1}  # the first pass has the prompts
+    return {op: n * only_in.get(op, passes) for op, n in (_PASSES[model](layers) + Counter([head])).items()}
 
 
 # What vLLM's own kernels say, with flhost or without: in float32 by version.

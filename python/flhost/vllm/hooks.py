@@ -30,7 +30,10 @@ MODULES = (
 )
 
 # Ops whose classes are attention backends; vLLM imports the one in their place when a model has attention.
-BACKENDS = {"paged_attention": "flhost.vllm.attention.Backend"}
+BACKENDS = {
+    "paged_attention": "flhost.vllm.attention.Backend",
+    "mla_paged_attention": "flhost.vllm.latent_attention.Backend",
+}
 
 _ours: dict[str, Any] = {}  # what we put into vLLM's table, by the class that it replaces
 _our_kernels: dict[str, Any] = {}  # the same in its tables of kernels, by the class that says of which kind they are

@@ -77,7 +77,7 @@ def summary(manifest: dict[str, Any], device: str, replaced: dict[str, str]) -> 
     """What runs where, in a line."""
     from .hooks import BACKENDS
 
-    backends = [name for name, op in replaced.items() if op in BACKENDS]
+    backends = sorted(name for name, op in replaced.items() if op in BACKENDS)
     attention = f"and {', '.join(backends)}" if backends else "attention is vLLM's"
     first = [row for row in manifest["rows"] if row["place"] == 0]
     by = Counter(f"vendor {row['vendor']}" if row["vendor"] else row["kind"] for row in first)

@@ -12,6 +12,8 @@ import logging
 import os
 from typing import Any
 
+from .hooks import BACKENDS
+
 logger = logging.getLogger("vllm.flhost")
 
 PROVIDER = "flhost"
@@ -96,12 +98,11 @@ def attention(config: Any, host: Any) -> None:
     """A backend that is named is vLLM's own; so is the cache that a connector fills, in which vLLM packs keys for its own."""
     chosen = getattr(config, "attention_config", None)
     named = [getattr(chosen, "backend", None), *(getattr(chosen, "backend_per_kind", None) or {}).values()]
-    for backend in named:
-        if backend is not None:
-            _leave("paged_attention", f"vLLM's attention backend {backend.name}", host)
-            return
-    if getattr(config, "kv_transfer_config", None) is not None:
-        _leave("paged_attention", "vLLM's connector of caches", host)
+    said = next((f"vLLM's attention backend {backend.name}" for backend in named if backend is not None), None)
+    if said is None and getattr(config, "kv_transfer_config", None) is not None:
+        said = "vLLM's connector of caches"
+    for op in BACKENDS if said is not None else ():
+        _leave(op, str(said), host)
 
 
 def _leave(op: str, said: str, host: Any) -> None:
