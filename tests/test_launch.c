@@ -72,6 +72,29 @@ START_TEST(ranks_of_other_launchers_meet_through_a_file) {
 }
 END_TEST
 
+/* MPI's ranks know of each other. */
+START_TEST(ranks_of_mpirun_need_no_file) {
+  char script[8192], plugin[4096];
+  set_up_ranks();
+  if (system("mpirun --version >/dev/null 2>&1") || access(program("/plugins/mpi.so", plugin), F_OK)) {
+    puts("skip: ranks_of_mpirun_need_no_file: there is no mpirun, or no plugin for it");
+    return;
+  }
+  copy_built("plugins/mpi.so", "plugins");
+  setting("OMPI_ALLOW_RUN_AS_ROOT=1");
+  setting("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1");
+  snprintf(script, sizeof script, "unset FLHOST_RANK FLHOST_RANKS FLHOST_GROUP_ID; mpirun --oversubscribe -n 3 %s",
+           ranks_program());
+  setting("HOME=%s", scratch_dir());
+  setting("VLLM_FL_COMMUNICATOR=shm,mpi");
+  outcome run = FLHOST("launch", "-n", "1", SHELL(script));
+  assert_contains(run.err, "rank"); /* shm's need one */
+  setting("VLLM_FL_COMMUNICATOR=mpi,shm");
+  run = FLHOST("launch", "-n", "1", "--device", "cpu", SHELL(script));
+  assert_contains(run.out, "3 ranks by mpi: 3, the sum of their numbers is 3, of the squares 5\n");
+}
+END_TEST
+
 START_TEST(what_makes_no_sense_in_the_environment_is_said) {
   set_up_ranks();
   setting("RANK=1");
@@ -227,6 +250,7 @@ static void add_tests(TCase *tests) {
   tcase_add_test(tests, ranks_of_a_program_come_together);
   tcase_add_test(tests, alone_a_program_is_rank_0_of_1);
   tcase_add_test(tests, ranks_of_other_launchers_meet_through_a_file);
+  tcase_add_test(tests, ranks_of_mpirun_need_no_file);
   tcase_add_test(tests, what_makes_no_sense_in_the_environment_is_said);
   tcase_add_test(tests, each_rank_has_its_numbers);
   tcase_add_test(tests, when_one_fails_all_are_ended);

@@ -194,7 +194,12 @@ static fl_status find_id(fl_host *host, int32_t device_type, const fl_launched *
   fl_status status = fl_communicator_choose(host, device_type, NULL, &choice);
   if (status)
     return status;
-  if (!*file && me->ranks > 1 && choice.functions.id_size)
+  if (!*file && choice.functions.flags & FL_COMMUNICATOR_WORLD) {
+    *id = (fl_group_id){0};
+    snprintf(id->communicator, sizeof id->communicator, "%s", choice.name);
+    return FL_OK;
+  }
+  if (!*file && me->ranks > 1)
     return fl_error(
         FL_ECONFIG,
         "rank %d of %d, started by %s: the ranks of communicator '%s' need an id; let FLHOST_GROUP_FILE name a "

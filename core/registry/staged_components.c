@@ -162,8 +162,8 @@ static fl_status check_communicator(const fl_communicator *communicator) {
   if (communicator->kind == FL_KIND_VENDOR && (fl_name_is_bad(vendor) || strchr(vendor, ',')))
     return fl_error(FL_EINVAL, "vendor is %s, expected a name for FL_KIND_VENDOR",
                     !vendor || !*vendor ? "missing" : "longer than 127 bytes or holds a comma");
-  if (communicator->id_size > FL_COMMUNICATOR_ID_MAX)
-    return fl_error(FL_EINVAL, "id_size is %u, expected %d at most", (unsigned)communicator->id_size,
+  if (!communicator->id_size || communicator->id_size > FL_COMMUNICATOR_ID_MAX)
+    return fl_error(FL_EINVAL, "id_size is %u, expected 1 to %d", (unsigned)communicator->id_size,
                     FL_COMMUNICATOR_ID_MAX);
   if (!(communicator->dtypes & FL_FLOAT32) || !(communicator->reductions & 1u << FL_REDUCE_SUM))
     return fl_error(FL_EINVAL, "%s: what else a library lacks is made up from sums of float32, which are not in it",

@@ -110,6 +110,9 @@ static inline FL_PRINTF(4, 5) fl_status
   return status;
 }
 
+/* An id of zeros means all ranks that a launcher started together, which find each other without (mpirun's). */
+#define FL_COMMUNICATOR_WORLD 1u
+
 /* A rank's part of a communicator, the plugin's own. */
 typedef struct fl_rank fl_rank;
 
@@ -129,11 +132,12 @@ typedef struct fl_communicator {
   int32_t kind;        /* fl_kind */
   int32_t priority;    /* as of fl_impl; 0 = that of the kind */
   const char *vendor;  /* required for FL_KIND_VENDOR, as of fl_impl */
-  uint32_t id_size;    /* bytes of an id, FL_COMMUNICATOR_ID_MAX at most; 0: its ranks find each other without */
+  uint32_t id_size;    /* bytes of an id, 1 to FL_COMMUNICATOR_ID_MAX */
   int32_t most_ranks;  /* how many there may be; 0 = any number */
   uint32_t dtypes; /* set of FL_FLOAT32…: what it reduces; FL_FLOAT32 at least. Others it is given as bytes (uint8)
                       to be moved, and the host reduces them from what it gathers */
   uint32_t reductions; /* set of 1 << FL_REDUCE_SUM…: what it knows; FL_REDUCE_SUM at least */
+  uint64_t flags;      /* FL_COMMUNICATOR_* */
   /* As of fl_impl: library and device are there. NULL = yes. */
   bool (*is_available)(void *self, const char **reason);
   /* Writes an id that all ranks of one communicator are given, however they get it; made by one of them, or by a

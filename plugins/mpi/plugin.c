@@ -19,6 +19,7 @@ fl_status register_builtins(fl_registry *registry) {
       .id_size = sizeof(mpi_id),
       .dtypes = SHM_REDUCES,
       .reductions = (1u << FL_REDUCTIONS) - 1,
+      .flags = FL_COMMUNICATOR_WORLD,
       .is_available = mpi_is_available,
       .make_id = mpi_make_id,
       .join = mpi_join,
