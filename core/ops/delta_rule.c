@@ -111,6 +111,7 @@ const fl_op_def fl_op_gdn_attention_core = {
               "Tensor A_log, Tensor dt_bias, Tensor(a!)? conv_state, Tensor(b!)? state, int num_k_heads, "
               "int head_k_dim, Tensor? query_start_loc=None, Tensor? cache_indices=None, "
               "Tensor? has_initial_state=None) -> Tensor out",
+    .layers = "QwenGatedDeltaNetAttention",
     .rules = "a: T[t, H]; mixed_qkv: T[t, 2*num_k_heads*head_k_dim + H*v]; b: T[t, H]; "
              "conv_weight: T[2*num_k_heads*head_k_dim + H*v, w]; conv_bias: T[2*num_k_heads*head_k_dim + H*v]; "
              "A_log: T|float32[H]; dt_bias: T|float32[H]; conv_state: R[s, 2*num_k_heads*head_k_dim + H*v, w - 1]; "

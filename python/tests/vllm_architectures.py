@@ -44,6 +44,25 @@ def _deepseek(layers: int) -> Counter[str]:
     )
 
 
+def _qwen3_next(layers: int) -> Counter[str]:
+    """Linear attention and attention in turns; the shared expert has a gate of its own, and attention norms of query and key."""
+    each = layers // 2
+    return Counter(
+        vocab_parallel_embedding=1,
+        gemma_rms_norm=2 * layers + 2 * each + 1,
+        column_parallel_linear=3 * each + layers,
+        row_parallel_linear=2 * each + layers,
+        replicated_linear=2 * layers,
+        silu_and_mul=layers,
+        unquantized_fused_moe=layers,
+        gdn_attention_core=each,
+        rms_norm_gated=each,
+        rotary_embedding=each,
+        reshape_and_cache=each,
+        paged_attention=each,
+    )
+
+
 _PASSES: dict[str, Callable[[int], Counter[str]]] = {
     "llama": lambda n: _attention(n, 2) + _mlp(n),
     "llama-bf16": lambda n: _attention(n, 2) + _mlp(n),
@@ -53,13 +72,16 @@ _PASSES: dict[str, Callable[[int], Counter[str]]] = {
     # the shared expert has a gate of its own
     "qwen2-moe": lambda n: _attention(n, 2) + _experts(n) + _mlp(n) + Counter(replicated_linear=n),
     "deepseek-v2": _deepseek,
+    "qwen3-next": _qwen3_next,
     "mamba2": lambda n: Counter(vocab_parallel_embedding=1, rms_norm=n + 1, mamba_mixer2=n),
 }
 
 
-# Those that vLLM's CPU engine runs: not bfloat16 alone (qwen3-next). Heads of 16 (llama) and small latents (deepseek-v2) have no
-# attention but flhost's.
-MODELS_OF_VLLM = sorted(name for name in _PASSES if has_attention() or name not in ("llama", "deepseek-v2"))
+# Those that vLLM's CPU engine runs. Heads of 16 (llama, qwen3-next) and small latents (deepseek-v2) have no attention but
+# flhost's.
+MODELS_OF_VLLM = sorted(
+    name for name in _PASSES if has_attention() or name not in ("llama", "qwen3-next", "deepseek-v2")
+)
 
 
 def calls(model: str, passes: int, ranks: int = 1) -> dict[str, int]:

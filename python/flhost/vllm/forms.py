@@ -15,7 +15,7 @@ import torch
 
 from .ir import sparsity_of
 from .methods import EmbeddingMethod, LinearMethod, request_amx
-from .mixers import mamba_mixer, mamba_mixer2
+from .mixers import gdn_attention_core, mamba_mixer, mamba_mixer2
 from .ops import torch_op
 
 Form = Callable[[Any, str], Any]
@@ -373,4 +373,5 @@ FORMS: dict[str, Form] = {
     "logits_processor": logits_processor,
     "mamba_mixer": mamba_mixer,
     "mamba_mixer2": mamba_mixer2,
+    "gdn_attention_core": gdn_attention_core,
 }

@@ -20,6 +20,7 @@ MODULES = (
     "layers.layernorm",
     "layers.linear",
     "layers.logits_processor",
+    "layers.mamba.gdn.qwen_gdn_linear_attn",
     "layers.mamba.mamba_mixer",
     "layers.mamba.mamba_mixer2",
     "layers.quantization.input_quant_fp8",

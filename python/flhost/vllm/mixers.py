@@ -1,4 +1,5 @@
-"""Mamba's layers, whole: one op from hidden states to hidden states, over the states that vLLM keeps of each request.
+"""Layers that keep a state of each request, over the states as vLLM has them: Mamba's, whole, in one op from hidden states to
+hidden states, and between its projections that of Qwen3-Next.
 
 vLLM's layer calls an op of its own, so that torch.compile does not look inside; what that calls is replaced here. Where a layer
 is not whole on this rank, its weights are not plain, or a batch wants what the op knows nothing of, it runs as vLLM's own, on
@@ -7,6 +8,7 @@ the same states.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -64,23 +66,28 @@ def _sequences(metadata: Any) -> list[torch.Tensor]:
     return [torch.cat(starts), torch.cat(slots), torch.cat(begin)]
 
 
-def _run(layer: Any, metadata: Any, x: torch.Tensor, output: torch.Tensor) -> None:
-    """All tokens of a batch, or as many as vLLM warms up with."""
+def _over_states(layer: Any, sequences: list[torch.Tensor], call: Callable[..., torch.Tensor]) -> torch.Tensor:
+    """What the call gives of both states, and of where sequences begin, which states they have, whether they begin from those."""
     from vllm.model_executor.layers.mamba.mamba_utils import is_conv_state_dim_first
 
+    conv_state, ssm_state = layer.kv_cache[:2]
+    starts, slots, begin = sequences
+    if is_conv_state_dim_first():
+        return call([conv_state, ssm_state], [starts, slots, begin])
+    # The op has a channel's inputs beside each other, vLLM all channels' of one time: it gets the batch's states as copies.
+    states = [conv_state[slots].transpose(-1, -2).contiguous(), ssm_state[slots]]
+    out = call(states, [starts, None, begin])
+    conv_state[slots], ssm_state[slots] = states[0].transpose(-1, -2), states[1]
+    return out
+
+
+def _run(layer: Any, metadata: Any, x: torch.Tensor, output: torch.Tensor) -> None:
+    """All tokens of a batch, or as many as vLLM warms up with."""
     if metadata is None:
         output.copy_(layer.mix(x, [None, None], [None, None, None]))
         return
     tokens = metadata.num_prefill_tokens + metadata.num_decode_tokens
-    starts, slots, begin = _sequences(metadata)
-    conv_state, ssm_state = layer.kv_cache[:2]
-    if is_conv_state_dim_first():
-        output[:tokens] = layer.mix(x[:tokens], [conv_state, ssm_state], [starts, slots, begin])
-        return
-    # The op has a channel's inputs beside each other, vLLM all channels' of one time: it gets the batch's states as copies.
-    states = [conv_state[slots].transpose(-1, -2).contiguous(), ssm_state[slots]]
-    output[:tokens] = layer.mix(x[:tokens], states, [starts, None, begin])
-    conv_state[slots], ssm_state[slots] = states[0].transpose(-1, -2), states[1]
+    output[:tokens] = _over_states(layer, _sequences(metadata), lambda *given: layer.mix(x[:tokens], *given))
 
 
 def mamba_mixer(base: Any, op: str) -> type:
@@ -190,3 +197,68 @@ def mamba_mixer2(base: Any, op: str) -> type:
 
     Mixer.__name__ = base.__name__
     return Mixer
+
+
+def gdn_attention_core(base: Any, op: str) -> type:
+    """(hidden_states) -> new: the layer's forward with the op of vLLM's that calls _forward_core on any platform. On the CPU
+    alone, where vLLM's own takes bfloat16 and no other type; what decodes several tokens at once is vLLM's."""
+    from vllm.platforms import current_platform
+
+    class Attention(base):
+        def __init__(self, *args: Any, **kwargs: Any) -> None:
+            super().__init__(*args, **kwargs)
+            self.flhost = torch_op(op)
+            if (
+                current_platform.device_type == "cpu"
+                and self.num_spec == 0
+                and not hasattr(self, "in_proj_qkv")
+                and hasattr(self, "_output_projection")
+                and isinstance(self.conv1d.quant_method, LinearMethod)
+            ):
+                self._forward_method = self.forward_flhost
+
+        def forward_flhost(self, hidden_states: torch.Tensor) -> torch.Tensor:
+            from vllm.utils.torch_utils import _encode_layer_name
+
+            projected, _ = self.in_proj_qkvz(hidden_states)
+            gates, _ = self.in_proj_ba(hidden_states)
+            if self.gqa_interleaved_layout:
+                *qkv, z, b, a = self.fix_query_key_value_ordering(projected, gates)
+                mixed = torch.cat([part.flatten(1) for part in qkv], dim=-1)
+            else:
+                z_size = self.value_dim // self.tp_size
+                mixed, z = projected.split([projected.shape[-1] - z_size, z_size], dim=-1)
+                z = z.unflatten(-1, (-1, self.head_v_dim))
+                b, a = gates.chunk(2, dim=-1)
+            heads = self.num_v_heads // self.tp_size
+            out = hidden_states.new_zeros(hidden_states.shape[0], heads, self.head_v_dim)
+            name = _encode_layer_name(self.prefix)
+            torch.ops.vllm.qwen_gdn_attention_core(mixed.contiguous(), b.contiguous(), a.contiguous(), out, name)
+            return self._output_projection(out, z)
+
+        def _forward_core(
+            self, mixed_qkv: torch.Tensor, b: torch.Tensor, a: torch.Tensor, core_attn_out: torch.Tensor
+        ) -> Any:
+            if self._forward_method != self.forward_flhost:
+                return super()._forward_core(mixed_qkv, b, a, core_attn_out)
+            metadata = _metadata(self)
+            if metadata is None:  # vLLM warms up
+                return None
+            tokens = metadata.num_actual_tokens
+            slots = metadata.non_spec_state_indices_tensor[: metadata.num_decodes + metadata.num_prefills]
+            starts = metadata.non_spec_query_start_loc[: len(slots) + 1]
+            begin = metadata.has_initial_state
+            if begin is None:  # all decode
+                begin = torch.ones(len(slots), dtype=torch.bool, device=slots.device)
+            weights = [_rows(self.conv1d), self.conv1d.bias, self.A_log, self.dt_bias]
+            heads = self.num_k_heads // self.tp_size
+
+            def core(states: list[Any], sequences: list[Any]) -> torch.Tensor:
+                inputs = [mixed_qkv[:tokens], a[:tokens], b[:tokens]]
+                return self.flhost(*inputs, *weights, *states, heads, self.head_k_dim, *sequences)
+
+            core_attn_out[:tokens] = _over_states(self, [starts, slots, begin], core)
+            return None
+
+    Attention.__name__ = base.__name__
+    return Attention
