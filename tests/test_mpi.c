@@ -131,7 +131,7 @@ static void check_nan(fl_group *group) {
 
 START_TEST(collectives) {
   fl_group *group = join_all(0), *part, *other;
-  check_collectives(group, world > 4 ? 3 : 4);
+  check_collectives(host, group, world > 4 ? 3 : 4);
   check_nan(group);
   if (world <= 3)
     large_ones(group);
@@ -140,14 +140,14 @@ START_TEST(collectives) {
   ck_ok(fl_group_split(group, rank % 2, -rank, NULL, &part));
   ck_assert_int_eq(fl_group_ranks(part), (world + 1 - rank % 2) / 2);
   ck_assert_int_eq(fl_group_rank(part), fl_group_ranks(part) - 1 - rank / 2);
-  check_collectives(part, 2);
+  check_collectives(host, part, 2);
   ck_ok(fl_group_split(group, rank == world - 1 ? -1 : 5, 0, NULL, &other));
   ck_assert((rank == world - 1) == (other == NULL));
   if (other)
-    check_collectives(other, 1);
+    check_collectives(host, other, 1);
   fl_group_destroy(other);
   fl_group_destroy(group);
-  check_collectives(part, 2); /* is none of the group's any more */
+  check_collectives(host, part, 2); /* is none of the group's any more */
   fl_group_destroy(part);
   end_well();
 }
@@ -176,7 +176,7 @@ START_TEST(in_an_engine_that_initialised) {
   pthread_t thread;
   ck_assert_int_eq(call_mpi("MPI_Init"), 0);
   fl_group *group = join_all(0);
-  check_collectives(group, 2);
+  check_collectives(host, group, 2);
   pthread_create(&thread, NULL, make_barrier, group);
   pthread_join(thread, NULL);
   fl_group_destroy(group);
@@ -198,7 +198,7 @@ START_TEST(alone_in_an_engine_that_initialised) {
   ck_assert_int_eq(join(id, 0, 2, 0, &group), FL_EINVAL);
   ck_contains(fl_error_message(), "MPI's world has 1 rank, the group 2: start the ranks by mpirun -n 2");
   ck_ok(join(id, 0, 1, 0, &group));
-  check_collectives(group, 2);
+  check_collectives(host, group, 2);
   fl_group_destroy(group);
   ck_assert_int_eq(call_mpi("MPI_Finalize"), 0);
   end_well();
@@ -217,7 +217,7 @@ START_TEST(groups_of_a_part) {
   ck_assert_int_eq(join(ids[0], me, 5, 0, &group), FL_EINVAL);
   ck_contains(fl_error_message(), "MPI's world has 4 ranks, the group 5: start the ranks by mpirun -n 5");
   ck_ok(join(ids[me / 2], me % 2, 2, 0, &group));
-  check_collectives(group, 2);
+  check_collectives(host, group, 2);
   for (int i = 0; i < 2; i++)
     ck_ok(join(ids[2 + i], me, 4, 0, &all[i]));
   for (int i = 0; i < 20; i++)
