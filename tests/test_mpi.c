@@ -98,9 +98,9 @@ static void wait_for_all(void) {
     get(shared("well", i), &well, 1);
 }
 
-/* Values with one right sum, and more than one portion of them. */
+/* So many that ranks have parts of them, and of two or three ranks more than one portion; values with one right sum. */
 static void large_ones(fl_group *group) {
-  const int64_t n = 2500000 + 77;
+  const int64_t n = world > 3 ? 30011 : 2100077;
   const int ranks = fl_group_ranks(group), rank = fl_group_rank(group);
   float *x = malloc((size_t)n * sizeof *x), *y = malloc((size_t)n * sizeof *y);
   ck_assert(x && y);
@@ -110,10 +110,15 @@ static void large_ones(fl_group *group) {
   for (int64_t i = 0; i < n; i++)
     ck_each(y[i] == (float)(ranks * (ranks - 1) / 2 + ranks * (i % 1000)), "element %lld is %g", (long long)i,
             (double)y[i]);
+  fl_collective c = fl_collective_of(FL_REDUCE, x, rank ? NULL : y, n, float32, NULL);
+  c.reduction = FL_REDUCE_MAX;
+  ck_ok(fl_collective_run(group, &c));
+  for (int64_t i = 0; i < n && !rank; i++)
+    ck_each(y[i] == (float)(ranks - 1 + i % 1000), "element %lld is %g", (long long)i, (double)y[i]);
   ck_ok(fl_broadcast(group, x, x, n, float32, ranks - 1, NULL));
   for (int64_t i = 0; i < n; i++)
     ck_each(x[i] == (float)(ranks - 1 + i % 1000), "element %lld is %g", (long long)i, (double)x[i]);
-  fl_collective c = fl_collective_of(FL_REDUCE_SCATTER, x, y, n / ranks, float32, NULL);
+  c = fl_collective_of(FL_REDUCE_SCATTER, x, y, n / ranks, float32, NULL);
   ck_ok(fl_collective_run(group, &c));
   for (int64_t i = 0; i < n / ranks; i++)
     ck_each(y[i] == (float)ranks * x[rank * (n / ranks) + i], "element %lld is %g", (long long)i, (double)y[i]);
@@ -131,10 +136,9 @@ static void check_nan(fl_group *group) {
 
 START_TEST(collectives) {
   fl_group *group = join_all(0), *part, *other;
-  check_collectives(host, group, world > 4 ? 3 : 4);
+  check_collectives(host, group, world > 2 ? 2 : 4);
   check_nan(group);
-  if (world <= 3)
-    large_ones(group);
+  large_ones(group);
   /* Two halves in falling order, and a part that the last is not in. */
   int32_t rank = fl_group_rank(group);
   ck_ok(fl_group_split(group, rank % 2, -rank, NULL, &part));
@@ -147,7 +151,7 @@ START_TEST(collectives) {
     check_collectives(host, other, 1);
   fl_group_destroy(other);
   fl_group_destroy(group);
-  check_collectives(host, part, 2); /* is none of the group's any more */
+  check_collectives(host, part, 1); /* is none of the group's any more */
   fl_group_destroy(part);
   end_well();
 }
@@ -175,15 +179,48 @@ static void *make_barrier(void *group) {
 START_TEST(in_an_engine_that_initialised) {
   pthread_t thread;
   ck_assert_int_eq(call_mpi("MPI_Init"), 0);
-  fl_group *group = join_all(0);
+  fl_group *group = join_all(0), *other;
   check_collectives(host, group, 2);
-  pthread_create(&thread, NULL, make_barrier, group);
+  ck_ok(fl_group_split(group, 0, 0, NULL, &other)); /* the attempt breaks it */
+  pthread_create(&thread, NULL, make_barrier, other);
   pthread_join(thread, NULL);
-  fl_group_destroy(group);
+  fl_group_destroy(other);
   ck_assert_int_eq(call_mpi("MPI_Finalize"), 0);
+  ck_assert_int_eq(fl_barrier(group, NULL), FL_ESTATE);
+  ck_contains(fl_error_message(), "the engine has finalised MPI");
+  fl_group_destroy(group);
   fl_group_id id = id_of(0, false);
   ck_assert_int_eq(join(id, me, world, 0, &group), FL_ESTATE);
   ck_contains(fl_error_message(), "the process has finalised MPI");
+  end_well();
+}
+END_TEST
+
+/* A group of all for each of two threads, which do not wait for each other. */
+static void *use_group(void *of) {
+  fl_group *group = of;
+  const int64_t n = 3001;
+  float x[3001], y[3001];
+  for (int round = 0; round < 100; round++) {
+    for (int64_t i = 0; i < n; i++)
+      x[i] = (float)(i + round + fl_group_rank(group));
+    ck_ok(fl_all_reduce(group, x, y, n, float32, FL_REDUCE_MAX, NULL));
+    for (int64_t i = 0; i < n; i++)
+      ck_each(y[i] == (float)(i + round + world - 1), "round %d, element %lld", round, (long long)i);
+  }
+  return NULL;
+}
+
+START_TEST(two_threads) {
+  pthread_t threads[2];
+  fl_group *groups[2] = {join_all(0)};
+  ck_ok(fl_group_split(groups[0], 0, 0, NULL, &groups[1]));
+  for (int i = 0; i < 2; i++)
+    pthread_create(&threads[i], NULL, use_group, groups[i]);
+  for (int i = 0; i < 2; i++)
+    pthread_join(threads[i], NULL);
+  for (int i = 0; i < 2; i++)
+    fl_group_destroy(groups[i]);
   end_well();
 }
 END_TEST
@@ -338,6 +375,7 @@ static const struct {
     {"collectives", &collectives},
     {"in_an_engine_that_initialised", &in_an_engine_that_initialised},
     {"alone_in_an_engine_that_initialised", &alone_in_an_engine_that_initialised},
+    {"two_threads", &two_threads},
     {"groups_of_a_part", &groups_of_a_part},
     {"late", &late},
     {"late_to_join", &late_to_join},
@@ -449,6 +487,11 @@ START_TEST(an_mpi_that_the_engine_initialised_is_used_and_left_to_it) {
 }
 END_TEST
 
+START_TEST(groups_of_two_threads_do_not_wait_for_each_other) {
+  run_ranks(2, "two_threads");
+}
+END_TEST
+
 START_TEST(a_process_alone_is_told_to_use_mpirun) {
   run("", 1, "alone_in_an_engine_that_initialised");
 }
@@ -488,7 +531,10 @@ START_TEST(where_there_is_no_launcher_or_no_library_the_reason_says_so) {
   ck_contains(fl_error_message(), "mpi: the process was not started by mpirun or srun");
   setenv("FLHOST_MPI", "/nonexistent/libmpi.so.40", 1);
   ck_assert_int_eq(fl_group_make_id(host, kDLCPU, &id), FL_ENOIMPL);
-  ck_contains(fl_error_message(), "mpi: /nonexistent/libmpi.so.40 is not installed (Debian: libopenmpi3)");
+  ck_contains(fl_error_message(), "mpi: FLHOST_MPI: /nonexistent/libmpi.so.40 is not there");
+  setenv("FLHOST_MPI", "libmpi_of_nobody.so.40", 1);
+  ck_assert_int_eq(fl_group_make_id(host, kDLCPU, &id), FL_ENOIMPL);
+  ck_contains(fl_error_message(), "mpi: FLHOST_MPI: libmpi_of_nobody.so.40 is not there");
 }
 END_TEST
 
@@ -516,6 +562,7 @@ static void add_tests(TCase *tests) {
   tcase_add_checked_fixture(tests, set_up, tear_down);
   tcase_add_loop_test(tests, ranks_of_mpirun_come_together_and_split, 0, NUMBERS);
   tcase_add_test(tests, an_mpi_that_the_engine_initialised_is_used_and_left_to_it);
+  tcase_add_test(tests, groups_of_two_threads_do_not_wait_for_each_other);
   tcase_add_test(tests, a_process_alone_is_told_to_use_mpirun);
   tcase_add_test(tests, parts_of_the_world_come_together_and_what_does_not_fit_is_said);
   tcase_add_loop_test(tests, a_rank_that_does_not_come_is_named_and_hears_of_it, 0, 2);

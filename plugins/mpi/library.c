@@ -22,7 +22,7 @@
 
 /* Open MPI 3, 4 and 5 keep one ABI. */
 #define SONAME      "libmpi.so.40"
-#define NOT_THERE   "%s is not installed (Debian: libopenmpi3)"
+#define NOT_THERE   SONAME " is not installed (Debian: libopenmpi3)"
 #define OTHER_MPI   "the process uses another MPI than Open MPI, whose library is " SONAME
 #define NO_LAUNCHER "the process was not started by mpirun or srun, and the engine did not initialise MPI: it is alone"
 
@@ -100,7 +100,8 @@ bool mpi_is_available(void *self, const char **reason) {
   if (loaded)
     dlclose(loaded);
   if (!loaded && !is_installed(name))
-    return fl_reason(reason, NOT_THERE, name);
+    return strcmp(name, SONAME) != 0 ? fl_reason(reason, "FLHOST_MPI: %s is not there", name)
+                                     : fl_reason(reason, NOT_THERE);
   return used || was_launched() || fl_reason(reason, NO_LAUNCHER);
 }
 
@@ -200,15 +201,17 @@ fl_status mpi_start(int32_t ranks, const mpi_library **mpi, char *message, size_
   fl_status status = start(ranks, message, message_size);
   pthread_mutex_unlock(&lock);
   *mpi = &library;
-  return status ? status : mpi_check_thread(&library, message, message_size);
+  return status ? status : mpi_check_use(&library, message, message_size);
 }
 
 void mpi_leave_unfinished(void) {
   unfinished = true;
 }
 
-fl_status mpi_check_thread(const mpi_library *mpi, char *message, size_t message_size) {
-  int is_main = 0;
+fl_status mpi_check_use(const mpi_library *mpi, char *message, size_t message_size) {
+  int finalized = 0, is_main = 0;
+  if (!mpi->Finalized(&finalized) && finalized)
+    return fl_say(message, message_size, FL_ESTATE, "the engine has finalised MPI");
   if (mpi->level == MPI_THREAD_MULTIPLE || (!mpi->Is_thread_main(&is_main) && is_main))
     return FL_OK;
   return fl_say(message, message_size, FL_ESTATE,

@@ -54,7 +54,8 @@ fl_status mpi_start(int32_t ranks, const mpi_library **mpi, char *message, size_
 /* From here on ranks wait for others in vain: the process does not end MPI in order, since that would wait, too. */
 void mpi_leave_unfinished(void);
 
-/* May this thread call MPI? FL_ESTATE, with a message: not at the level of threads that the engine asked for. */
-fl_status mpi_check_thread(const mpi_library *mpi, char *message, size_t message_size);
+/* May this thread call MPI? FL_ESTATE, with a message: not after it was finalised, and not at the level of threads that
+ * the engine asked for. */
+fl_status mpi_check_use(const mpi_library *mpi, char *message, size_t message_size);
 
 #endif

@@ -99,7 +99,7 @@ static fl_status find_members(const wish *all, int world, const fl_join *join, i
   for (int i = 0; i < world; i++) {
     if (memcmp(&all[i].id, join->id, sizeof(mpi_id)) != 0)
       continue;
-    if (all[i].ranks != join->ranks)
+    if (all[i].ranks != join->ranks || all[i].rank < 0 || all[i].rank >= join->ranks)
       return fl_say(join->message, join->message_size, FL_EINVAL,
                     "rank %d was told of %d ranks, and rank %d of MPI's world, which has the same id, of %d",
                     (int)join->rank, (int)join->ranks, i, (int)all[i].ranks);
@@ -159,10 +159,8 @@ fl_status mpi_join(void *self, const fl_join *join, fl_rank **joined) {
 
 /* A broken communicator is left as it is: to free it may wait for others. */
 void mpi_leave(void *self, fl_rank *rank) {
-  int finalized = 1;
   (void)self;
-  rank->mpi->Finalized(&finalized);
-  if (!finalized && mpi_state(rank) == FL_OK)
+  if (mpi_check_use(rank->mpi, NULL, 0) == FL_OK && mpi_state(rank) == FL_OK)
     rank->mpi->Comm_free(&rank->comm);
   mpi_rank_free(rank);
 }
@@ -175,7 +173,8 @@ void mpi_abort(void *self, fl_rank *rank) {
 
 fl_status mpi_rank_state(void *self, fl_rank *rank) {
   (void)self;
-  return mpi_state(rank);
+  fl_status status = mpi_check_use(rank->mpi, rank->message, rank->message_size);
+  return status ? status : mpi_state(rank);
 }
 
 /* ---------------------------------------------------------------------------------------------------------- split */

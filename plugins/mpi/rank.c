@@ -194,7 +194,7 @@ fl_status mpi_state(fl_rank *rank) {
 }
 
 fl_status mpi_enter(fl_rank *rank, int calling) {
-  fl_status status = mpi_check_thread(rank->mpi, rank->message, rank->message_size);
+  fl_status status = mpi_check_use(rank->mpi, rank->message, rank->message_size);
   if (status)
     return status;
   rank->calling = calling;
