@@ -1,0 +1,223 @@
+/*
+ * Collectives by the library's: its own where it has them in all versions, else sends and receives, or several of its
+ * collectives, in one group. Nothing here waits; the library's work goes to the collective's stream.
+ */
+#include "plugins/nccl/rank.h"
+
+static bool find_type(DLDataType dtype, ncclDataType_t *type) {
+  static const struct {
+    DLDataType dtype;
+    ncclDataType_t type;
+  } types[] = {
+      {{kDLInt, 8, 1}, ncclInt8},       {{kDLUInt, 8, 1}, ncclUint8},       {{kDLInt, 32, 1}, ncclInt32},
+      {{kDLInt, 64, 1}, ncclInt64},     {{kDLFloat, 16, 1}, ncclFloat16},   {{kDLFloat, 32, 1}, ncclFloat32},
+      {{kDLFloat, 64, 1}, ncclFloat64}, {{kDLBfloat, 16, 1}, ncclBfloat16},
+  };
+  for (size_t i = 0; i < sizeof types / sizeof *types; i++)
+    if (types[i].dtype.code == dtype.code && types[i].dtype.bits == dtype.bits) {
+      *type = types[i].type;
+      return true;
+    }
+  return false;
+}
+
+/* fl_reduction is numbered as the library's are. */
+_Static_assert((int)FL_REDUCE_SUM == ncclSum && (int)FL_REDUCE_PROD == ncclProd && (int)FL_REDUCE_MAX == ncclMax &&
+                   (int)FL_REDUCE_MIN == ncclMin && (int)FL_REDUCE_AVG == ncclAvg,
+               "the same numbers");
+
+static char *at(const void *buffer, int64_t element, const fl_collective *c) {
+  return buffer ? (char *)(uintptr_t)buffer + element * (c->dtype.bits / 8) : NULL;
+}
+
+/* --------------------------------------------------------------------------------------- one of the library's own */
+
+typedef ncclResult_t step_fn(fl_rank *rank, const fl_collective *c, ncclDataType_t type);
+
+static ncclResult_t all_reduce(fl_rank *rank, const fl_collective *c, ncclDataType_t type) {
+  return nccl.all_reduce(c->send, c->recv, (size_t)c->count, type, c->reduction, rank->comm, c->stream);
+}
+
+static ncclResult_t reduce(fl_rank *rank, const fl_collective *c, ncclDataType_t type) {
+  return nccl.reduce(c->send, c->recv, (size_t)c->count, type, c->reduction, c->root, rank->comm, c->stream);
+}
+
+static ncclResult_t broadcast(fl_rank *rank, const fl_collective *c, ncclDataType_t type) {
+  const void *send = rank->me == c->root ? c->send : c->recv;
+  return nccl.broadcast(send, c->recv, (size_t)c->count, type, c->root, rank->comm, c->stream);
+}
+
+static ncclResult_t all_gather(fl_rank *rank, const fl_collective *c, ncclDataType_t type) {
+  return nccl.all_gather(c->send, c->recv, (size_t)c->count, type, rank->comm, c->stream);
+}
+
+static ncclResult_t reduce_scatter(fl_rank *rank, const fl_collective *c, ncclDataType_t type) {
+  return nccl.reduce_scatter(c->send, c->recv, (size_t)c->count, type, c->reduction, rank->comm, c->stream);
+}
+
+static ncclResult_t send(fl_rank *rank, const fl_collective *c, ncclDataType_t type) {
+  return nccl.send(c->send, (size_t)c->count, type, c->root, rank->comm, c->stream);
+}
+
+static ncclResult_t recv(fl_rank *rank, const fl_collective *c, ncclDataType_t type) {
+  return nccl.recv(c->recv, (size_t)c->count, type, c->root, rank->comm, c->stream);
+}
+
+/* ------------------------------------------------------------------------------------------------ several in a group
+ */
+
+/* Within a group; parts of no elements are left out, by who sends and who receives. */
+static ncclResult_t give(fl_rank *rank, const fl_collective *c, ncclDataType_t type, int64_t from, int64_t n,
+                         int peer) {
+  return n ? nccl.send(at(c->send, from, c), (size_t)n, type, peer, rank->comm, c->stream) : ncclSuccess;
+}
+
+static ncclResult_t take(fl_rank *rank, const fl_collective *c, ncclDataType_t type, int64_t to, int64_t n, int peer) {
+  return n ? nccl.recv(at(c->recv, to, c), (size_t)n, type, peer, rank->comm, c->stream) : ncclSuccess;
+}
+
+static ncclResult_t all_gather_v(fl_rank *rank, const fl_collective *c, ncclDataType_t type) {
+  ncclResult_t result = ncclSuccess;
+  for (int root = 0; root < rank->n && !result; root++) {
+    void *part = at(c->recv, c->recv_offsets[root], c);
+    if (c->recv_counts[root])
+      result = nccl.broadcast(root == rank->me ? c->send : part, part, (size_t)c->recv_counts[root], type, root,
+                              rank->comm, c->stream);
+  }
+  return result;
+}
+
+static ncclResult_t reduce_scatter_v(fl_rank *rank, const fl_collective *c, ncclDataType_t type) {
+  ncclResult_t result = ncclSuccess;
+  for (int root = 0; root < rank->n && !result; root++)
+    if (c->recv_counts[root])
+      result = nccl.reduce(at(c->send, c->recv_offsets[root], c), root == rank->me ? c->recv : NULL,
+                           (size_t)c->recv_counts[root], type, c->reduction, root, rank->comm, c->stream);
+  return result;
+}
+
+/* A root that works in place has its own part where it belongs. */
+static ncclResult_t gather(fl_rank *rank, const fl_collective *c, ncclDataType_t type) {
+  bool root = rank->me == c->root, stays = root && c->send == at(c->recv, rank->me * c->count, c);
+  ncclResult_t result = stays ? ncclSuccess : give(rank, c, type, 0, c->count, c->root);
+  for (int peer = 0; peer < rank->n && root && !result; peer++)
+    if (peer != rank->me || !stays)
+      result = take(rank, c, type, peer * c->count, c->count, peer);
+  return result;
+}
+
+static ncclResult_t scatter(fl_rank *rank, const fl_collective *c, ncclDataType_t type) {
+  bool root = rank->me == c->root, stays = root && c->recv == at(c->send, rank->me * c->count, c);
+  ncclResult_t result = stays ? ncclSuccess : take(rank, c, type, 0, c->count, c->root);
+  for (int peer = 0; peer < rank->n && root && !result; peer++)
+    if (peer != rank->me || !stays)
+      result = give(rank, c, type, peer * c->count, c->count, peer);
+  return result;
+}
+
+static ncclResult_t all_to_all(fl_rank *rank, const fl_collective *c, ncclDataType_t type) {
+  ncclResult_t result = ncclSuccess;
+  for (int peer = 0; peer < rank->n && !result; peer++) {
+    result = give(rank, c, type, peer * c->count, c->count, peer);
+    if (!result)
+      result = take(rank, c, type, peer * c->count, c->count, peer);
+  }
+  return result;
+}
+
+static ncclResult_t all_to_all_v(fl_rank *rank, const fl_collective *c, ncclDataType_t type) {
+  ncclResult_t result = ncclSuccess;
+  for (int peer = 0; peer < rank->n && !result; peer++) {
+    result = give(rank, c, type, c->send_offsets[peer], c->send_counts[peer], peer);
+    if (!result)
+      result = take(rank, c, type, c->recv_offsets[peer], c->recv_counts[peer], peer);
+  }
+  return result;
+}
+
+/* -------------------------------------------------------------------------------------------------------- which one */
+
+typedef struct way {
+  const char *name; /* of the library's function */
+  step_fn *make;
+  bool counted; /* `count` is 0 on all ranks, or on none: there is nothing to do */
+  bool grouped;
+} way;
+
+static const way ways[FL_COLLECTIVES] = {
+    [FL_ALL_REDUCE] = {"ncclAllReduce", all_reduce, true, false},
+    [FL_REDUCE] = {"ncclReduce", reduce, true, false},
+    [FL_BROADCAST] = {"ncclBroadcast", broadcast, true, false},
+    [FL_ALL_GATHER] = {"ncclAllGather", all_gather, true, false},
+    [FL_ALL_GATHER_V] = {"ncclBroadcast, one from each rank", all_gather_v, false, true},
+    [FL_REDUCE_SCATTER] = {"ncclReduceScatter", reduce_scatter, true, false},
+    [FL_REDUCE_SCATTER_V] = {"ncclReduce, one to each rank", reduce_scatter_v, false, true},
+    [FL_GATHER] = {"ncclSend and ncclRecv", gather, true, true},
+    [FL_SCATTER] = {"ncclSend and ncclRecv", scatter, true, true},
+    [FL_ALL_TO_ALL] = {"ncclSend and ncclRecv", all_to_all, true, true},
+    [FL_ALL_TO_ALL_V] = {"ncclSend and ncclRecv", all_to_all_v, false, true},
+    [FL_SEND] = {"ncclSend", send, true, false},
+    [FL_RECV] = {"ncclRecv", recv, true, false},
+};
+
+static ncclResult_t make(fl_rank *rank, const fl_collective *c, const way *w, ncclDataType_t type) {
+  return w->counted && !c->count ? ncclSuccess : w->make(rank, c, type);
+}
+
+/* A group that was begun ends, also when something in it was refused. */
+static ncclResult_t end_group(ncclResult_t result) {
+  ncclResult_t ended = nccl.group_end();
+  return result ? result : ended;
+}
+
+fl_status nccl_collective(void *self, fl_rank *rank, const fl_collective *c) {
+  const way *w = &ways[c->kind];
+  ncclDataType_t type;
+  gpu_scope scope;
+  (void)self;
+  if (!w->make || !find_type(c->dtype, &type))
+    return FL_ENOTSUP;
+  fl_status status = nccl_enter(rank, &scope);
+  if (status)
+    return status;
+  ncclResult_t result = w->grouped ? nccl.group_start() : ncclSuccess;
+  if (!result) {
+    result = make(rank, c, w, type);
+    if (w->grouped)
+      result = end_group(result);
+  }
+  gpu.call.leave(&scope);
+  return result ? nccl_failed(result, rank->comm, w->name, rank->message, rank->message_size) : FL_OK;
+}
+
+static const fl_collective *item(const fl_collective *collectives, uint32_t i, uint32_t item_size) {
+  return (const fl_collective *)((const char *)collectives + (size_t)i * item_size);
+}
+
+fl_status nccl_batch(void *self, fl_rank *rank, const fl_collective *collectives, uint32_t n, uint32_t item_size) {
+  const char *name = "ncclGroupStart";
+  ncclDataType_t type;
+  gpu_scope scope;
+  (void)self;
+  for (uint32_t i = 0; i < n; i++) {
+    const fl_collective *c = item(collectives, i, item_size);
+    if (!ways[c->kind].make || !find_type(c->dtype, &type))
+      return FL_ENOTSUP;
+  }
+  fl_status status = nccl_enter(rank, &scope);
+  if (status)
+    return status;
+  ncclResult_t result = nccl.group_start();
+  if (!result) {
+    for (uint32_t i = 0; i < n && !result; i++) {
+      const fl_collective *c = item(collectives, i, item_size);
+      find_type(c->dtype, &type);
+      name = ways[c->kind].name;
+      result = make(rank, c, &ways[c->kind], type);
+    }
+    name = result ? name : "ncclGroupEnd";
+    result = end_group(result);
+  }
+  gpu.call.leave(&scope);
+  return result ? nccl_failed(result, rank->comm, name, rank->message, rank->message_size) : FL_OK;
+}
