@@ -395,9 +395,19 @@ static const char *reason(void) {
   return words;
 }
 
+/* Does the machine have the real one, where the loader looks? */
+static bool is_installed(const setup *s) {
+  void *real = dlopen(strrchr(s->library, '/') + 1, RTLD_LAZY | RTLD_LOCAL);
+  return real && !dlclose(real);
+}
+
 START_TEST(without_the_library_the_reason_names_what_was_tried) {
   start_without(_i ? &rccl : &nccl);
   unsetenv("VLLM_NCCL_SO_PATH");
+  if (is_installed(in_use)) {
+    printf("skip: without_the_library_the_reason_names_what_was_tried: this machine has %s\n", in_use->name);
+    return;
+  }
   load();
   const char *words = reason();
   ck_contains(words, _i ? "RCCL is not there. VLLM_NCCL_SO_PATH is not set; the process has no librccl.so.1 mapped;"
@@ -437,12 +447,35 @@ END_TEST
 START_TEST(the_copy_that_the_process_has_is_used) {
   start_without(_i ? &rccl : &nccl);
   unsetenv("VLLM_NCCL_SO_PATH");
-  load();
-  ck_assert_str_ne(reason(), "");
-  open_library();
+  if (is_installed(in_use)) {
+    open_library();
+    load();
+  } else {
+    load();
+    ck_assert_str_ne(reason(), "");
+    open_library();
+  }
   ck_assert_str_eq(reason(), "");
   as_ranks(2, all_collectives);
   ck_assert_int_gt(calls(ALL_REDUCES), 0);
+}
+END_TEST
+
+/* It has the functions and a version that will do, and makes ids without a device. */
+START_TEST(the_real_library_is_opened_where_there_is_one) {
+  fl_group_id id;
+  start_without(_i ? &rccl : &nccl);
+  unsetenv("VLLM_NCCL_SO_PATH");
+  if (!is_installed(in_use)) {
+    printf("skip: the_real_library_is_opened_where_there_is_one: this machine has no %s\n", in_use->name);
+    return;
+  }
+  load();
+  ck_assert_str_eq(reason(), "");
+  if (fl_group_make_id(host, in_use->gpu->device_type, &id))
+    ck_contains(fl_error_message(), "ncclGetUniqueId: "); /* a machine without a network */
+  else
+    ck_assert_str_eq(id.communicator, in_use->name);
 }
 END_TEST
 
@@ -501,6 +534,7 @@ static void add_tests(TCase *tests) {
   tcase_add_test(tests, another_library_in_its_place_is_found_out);
   tcase_add_test(tests, a_library_that_is_too_old_is_not_used);
   tcase_add_loop_test(tests, the_copy_that_the_process_has_is_used, 0, 2);
+  tcase_add_loop_test(tests, the_real_library_is_opened_where_there_is_one, 0, 2);
   tcase_add_test(tests, a_wheel_beside_the_processs_torch_is_found);
   tcase_add_loop_test(tests, without_a_driver_nothing_is_opened, 0, 2);
 }

@@ -1,4 +1,4 @@
-# Collectives between GPUs by NCCL and by RCCL: the same source, and what plugins/gpu knows of the vendor's driver. Neither
+# Collectives between GPUs by NCCL and by RCCL: the same source, and what plugins/gpu knows of the drivers. Neither
 # library is linked.
 NCCL_OBJECTS := $(patsubst %,$(BUILD)/obj/plugins/nccl/%.o,plugin library membership collectives) $(BUILD)/obj/plugins/gpu/driver.o
 NCCL_PLUGINS := $(BUILD)/plugins/nccl.so $(BUILD)/plugins/rccl.so

@@ -6,4 +6,4 @@ $(TD)/libnccl_old.so: NCCL_IS := -DNCCL_OLD
 $(NCCL_STANDINS): $(NCCL_STANDIN_SOURCES) tests/drivers/nccl/world.h plugins/nccl/nccl_functions.h
 	@mkdir -p $(@D)
 	$(CC) $(filter-out -MMD -MP,$(BASE)) $(CFLAGS) $(NCCL_IS) -shared -Wl,-z,defs,-z,now,-Bsymbolic,-soname,$(@F) -o $@ $(NCCL_STANDIN_SOURCES) $(LINK) -ldl
-$(BUILD)/tests/test_nccl: | $(NCCL_STANDINS) $(NCCL_PLUGINS) $(STANDINS) $(GPU_TEST_PLUGINS) $(CPU_PLUGIN)
+$(BUILD)/tests/test_nccl: | $(NCCL_STANDINS) $(NCCL_PLUGINS) $(TD)/standin_cuda.so $(TD)/standin_hip6.so $(TD)/plugins/cuda.so $(TD)/plugins/rocm.so
