@@ -179,7 +179,7 @@ static fl_status check_world(int32_t ranks, int world, char *message, size_t mes
 /* The lock is held. */
 static fl_status start(int32_t ranks, char *message, size_t message_size) {
   const char *said = getenv("OMPI_COMM_WORLD_SIZE");
-  int world = said ? atoi(said) : 0, finalized = 0;
+  int world = said ? (int)strtol(said, NULL, 10) : 0, finalized = 0;
   fl_status status = is_open ? FL_OK : open_library(message, message_size);
   if (!status && !library.Finalized(&finalized) && finalized)
     status = fl_say(message, message_size, FL_ESTATE, "the process has finalised MPI, which cannot begin anew");

@@ -21,17 +21,20 @@ fl_status mpi_make_id(void *self, void *id, char *message, size_t message_size) 
   return FL_OK;
 }
 
-/* all[i] = what rank i gives. */
-static fl_status tell_all(fl_rank *rank, int calling, const void *mine, void *all, size_t bytes) {
+/* What each rank gives, in their order, in the scratch; NULL: the rank is broken, or not to be used. */
+static void *tell_all(fl_rank *rank, int calling, const void *mine, size_t bytes) {
   fl_status status = mpi_enter(rank, calling);
-  for (int peer = 0; peer < rank->n && !status; peer++)
+  char *all = status ? NULL : mpi_scratch(rank, (size_t)rank->n * bytes);
+  if (!all)
+    return NULL;
+  for (int peer = 0; peer < rank->n; peer++)
     if (peer != rank->me)
-      mpi_receive(rank, peer, (char *)all + (size_t)peer * bytes, bytes);
-  for (int peer = 0; peer < rank->n && !status; peer++)
+      mpi_receive(rank, peer, all + (size_t)peer * bytes, bytes);
+  for (int peer = 0; peer < rank->n; peer++)
     if (peer != rank->me)
       mpi_send(rank, peer, mine, bytes);
-  memcpy((char *)all + (size_t)rank->me * bytes, mine, bytes);
-  return status ? status : mpi_wait(rank);
+  memcpy(all + (size_t)rank->me * bytes, mine, bytes);
+  return mpi_wait(rank) ? NULL : all;
 }
 
 /* A communicator of ranks of `from`, in the order of `members`; all of them are here. */
@@ -122,20 +125,14 @@ static fl_status find_members(const wish *all, int world, const fl_join *join, i
 static fl_status join_at_home(const fl_join *join, fl_rank **joined) {
   wish mine = {.rank = join->rank, .ranks = join->ranks};
   memcpy(&mine.id, join->id, sizeof mine.id);
-  wish *all = calloc((size_t)home->n, sizeof *all);
+  /* Whoever has no memory takes part all the same: others join other groups. */
   int *members = calloc((size_t)join->ranks, sizeof *members);
-  fl_status status = FL_OK;
-  if (!all || !members)
-    status = mpi_break(home, FL_ENOMEM, "no memory for %d ranks of MPI's world", home->n);
-  if (!status)
-    status = tell_all(home, JOINING, &mine, all, sizeof mine);
-  if (!status)
-    status = find_members(all, home->n, join, members);
-  if (!status)
+  const wish *all = tell_all(home, JOINING, &mine, sizeof mine);
+  fl_status status = FL_EDEVICE;
+  if (!members)
+    status = fl_say(join->message, join->message_size, FL_ENOMEM, "no memory for %d ranks", (int)join->ranks);
+  else if (all && !(status = find_members(all, home->n, join, members)))
     status = make_comm(home, members, join->ranks, join, joined);
-  /* What was given up may still come there. */
-  if (!home->broken)
-    free(all);
   free(members);
   return status;
 }
@@ -193,19 +190,20 @@ static int compare(const void *a, const void *b) {
 fl_status mpi_split(void *self, fl_rank *rank, int32_t color, int32_t key, const fl_join *asked, fl_rank **part) {
   const place mine = {color, key, rank->me};
   fl_join join = *asked;
+  fl_status status = FL_OK;
   int n = 0;
   (void)self;
   *part = NULL;
-  place *all = calloc((size_t)rank->n, sizeof *all);
   int *members = calloc((size_t)rank->n, sizeof *members);
-  fl_status status = FL_OK;
-  if (!all || !members)
-    status = mpi_break(rank, FL_ENOMEM, "no memory to split %d ranks", rank->n);
-  if (!status)
-    status = tell_all(rank, SPLITTING, &mine, all, sizeof mine);
-  if (status) {
+  place *all = tell_all(rank, SPLITTING, &mine, sizeof mine);
+  if (!all) {
+    status = rank->broken ? rank->broken : FL_ESTATE;
     if (join.message != rank->message)
-      fl_say(join.message, join.message_size, status, "%s", rank->text);
+      fl_say(join.message, join.message_size, status, "%s", rank->message);
+    goto out;
+  }
+  if (!members) {
+    status = fl_say(join.message, join.message_size, FL_ENOMEM, "no memory to split %d ranks", rank->n);
     goto out;
   }
   qsort(all, (size_t)rank->n, sizeof *all, compare);
@@ -218,8 +216,6 @@ fl_status mpi_split(void *self, fl_rank *rank, int32_t color, int32_t key, const
   if (color >= 0)
     status = make_comm(rank, members, n, &join, part);
 out:
-  if (!rank->broken)
-    free(all);
   free(members);
   return status;
 }

@@ -18,7 +18,7 @@ enum {
   PIECE = 1 << 30,  /* of a message: MPI counts in int */
   NOTICE = 1000,    /* tag of the message that says that a rank is broken */
   SPINS = 64,       /* looks before others are let run, */
-  YIELDS = 2000,    /* and before it sleeps, */
+  YIELDS = 400,     /* and before it sleeps, */
   SLEEP_LEAST = 20, /* so many µs, then twice as long, */
   SLEEP_MOST = 1000
 };
@@ -204,22 +204,27 @@ fl_status mpi_enter(fl_rank *rank, int calling) {
 
 /* ---------------------------------------------------------------------------------------------------------- posting */
 
+/* What is there stays where memory is short. */
+static void *wider(void *old, size_t bytes, bool *good) {
+  void *made = realloc(old, bytes);
+  if (made)
+    return made;
+  *good = false;
+  return old;
+}
+
 static bool grow(fl_rank *rank) {
-  int room = rank->room ? 2 * rank->room : 64;
-  void *of = realloc(rank->of, (size_t)room * sizeof *rank->of);
-  rank->of = of ? of : rank->of;
-  void *requests = realloc(rank->requests, (size_t)room * sizeof *rank->requests);
-  rank->requests = requests ? requests : rank->requests;
-  void *statuses = realloc(rank->statuses, (size_t)room * sizeof *rank->statuses);
-  rank->statuses = statuses ? statuses : rank->statuses;
-  void *finished = realloc(rank->finished, (size_t)room * sizeof *rank->finished);
-  rank->finished = finished ? finished : rank->finished;
-  if (!of || !requests || !statuses || !finished) {
-    mpi_break(rank, FL_ENOMEM, "no memory for %d messages", room);
-    return false;
-  }
-  rank->room = room;
-  return true;
+  const size_t room = rank->room ? 2 * (size_t)rank->room : 64;
+  bool good = true;
+  rank->of = wider(rank->of, room * sizeof *rank->of, &good);
+  rank->requests = wider(rank->requests, room * sizeof *rank->requests, &good);
+  rank->statuses = wider(rank->statuses, room * sizeof *rank->statuses, &good);
+  rank->finished = wider(rank->finished, room * sizeof *rank->finished, &good);
+  if (good)
+    rank->room = (int)room;
+  else
+    mpi_break(rank, FL_ENOMEM, "no memory for %zu messages", room);
+  return good;
 }
 
 static void post(fl_rank *rank, mpi_direction direction, int peer, void *memory, int bytes) {
