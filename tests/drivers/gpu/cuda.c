@@ -34,7 +34,7 @@ const standin_settings standin_defaults = {.devices = 1,
 /* A context is the address of its device's place here; a test may push others. */
 static char contexts[MOST_DEVICES];
 static atomic_int retained[MOST_DEVICES];
-static _Bool initialised;
+static atomic_bool initialised;
 
 enum { MOST_PUSHED = 16 };
 static _Thread_local void *stack[MOST_PUSHED];
