@@ -187,7 +187,7 @@ fl_status nccl_collective(void *self, fl_rank *rank, const fl_collective *c) {
       result = end_group(result);
   }
   gpu.call.leave(&scope);
-  return result ? nccl_failed(result, rank->comm, w->name, rank->message, rank->message_size) : FL_OK;
+  return result ? nccl_failed(result, w->name, rank->message, rank->message_size) : FL_OK;
 }
 
 static const fl_collective *item(const fl_collective *collectives, uint32_t i, uint32_t item_size) {
@@ -219,5 +219,5 @@ fl_status nccl_batch(void *self, fl_rank *rank, const fl_collective *collectives
     result = end_group(result);
   }
   gpu.call.leave(&scope);
-  return result ? nccl_failed(result, rank->comm, name, rank->message, rank->message_size) : FL_OK;
+  return result ? nccl_failed(result, name, rank->message, rank->message_size) : FL_OK;
 }

@@ -154,8 +154,9 @@ bool nccl_open(const char **reason) {
 
 /* -------------------------------------------------------------------------------------------------------- errors */
 
-/* The last error's text is the library's for the whole process, several lines long sometimes. */
-fl_status nccl_failed(ncclResult_t result, ncclComm_t comm, const char *step, char *message, size_t message_size) {
+/* The last error's text is the thread's, or the process's, whatever the communicator, and several lines long sometimes.
+ */
+fl_status nccl_failed(ncclResult_t result, const char *step, char *message, size_t message_size) {
   static const struct {
     const char *name;
     int value;
@@ -166,7 +167,7 @@ fl_status nccl_failed(ncclResult_t result, ncclComm_t comm, const char *step, ch
 #undef NCCL_ROW
   };
   enum { N = sizeof results / sizeof *results };
-  const char *text = nccl.get_error_string(result), *last = nccl.get_last_error ? nccl.get_last_error(comm) : NULL;
+  const char *text = nccl.get_error_string(result), *last = nccl.get_last_error ? nccl.get_last_error(NULL) : NULL;
   int i = 0;
   while (i < N && results[i].value != result)
     i++;

@@ -55,7 +55,7 @@ void nccl_choose_library(void);
  * next call looks again, as torch may have come since. */
 bool nccl_open(const char **reason);
 
-/* The status for a result other than ncclSuccess that `step` gave, said in the message. `comm` may be NULL. */
-fl_status nccl_failed(ncclResult_t result, ncclComm_t comm, const char *step, char *message, size_t message_size);
+/* The status for a result other than ncclSuccess that `step` gave, said in the message. */
+fl_status nccl_failed(ncclResult_t result, const char *step, char *message, size_t message_size);
 
 #endif

@@ -7,7 +7,7 @@ fl_status nccl_make_id(void *self, void *id, char *message, size_t message_size)
   if (!nccl_open(&reason))
     return fl_say(message, message_size, FL_EDEVICE, "%s", reason);
   ncclResult_t result = nccl.get_unique_id(id);
-  return result ? nccl_failed(result, NULL, "ncclGetUniqueId", message, message_size) : FL_OK;
+  return result ? nccl_failed(result, "ncclGetUniqueId", message, message_size) : FL_OK;
 }
 
 static fl_rank *make(const fl_join *join, gpu_device *device) {
@@ -45,7 +45,7 @@ fl_status nccl_join(void *self, const fl_join *join, fl_rank **joined) {
     memcpy(&id, join->id, sizeof id);
     ncclResult_t result = nccl.init_rank(&rank->comm, join->ranks, id, join->rank);
     if (result)
-      status = nccl_failed(result, NULL, "ncclCommInitRank", join->message, join->message_size);
+      status = nccl_failed(result, "ncclCommInitRank", join->message, join->message_size);
     gpu.call.leave(&scope);
   }
   if (status)
@@ -81,6 +81,7 @@ void nccl_leave(void *self, fl_rank *rank) {
   free(rank);
 }
 
+/* The library's part is gone then: a thread that waits in it comes back, one that comes later finds the flag. */
 void nccl_abort(void *self, fl_rank *rank) {
   gpu_scope scope;
   char words[GPU_WORDS];
@@ -100,10 +101,10 @@ fl_status nccl_state(void *self, fl_rank *rank) {
     return fl_say(rank->message, rank->message_size, FL_ESTATE, "this rank's part was aborted");
   ncclResult_t result = nccl.get_async_error(rank->comm, &found);
   if (result)
-    return nccl_failed(result, rank->comm, "ncclCommGetAsyncError", rank->message, rank->message_size);
+    return nccl_failed(result, "ncclCommGetAsyncError", rank->message, rank->message_size);
   if (found == ncclSuccess || found == ncclInProgress)
     return FL_OK;
-  return nccl_failed(found, rank->comm, "work that was queued before", rank->message, rank->message_size);
+  return nccl_failed(found, "work that was queued before", rank->message, rank->message_size);
 }
 
 /* All ranks call it, so that one that is in no part, or cannot be, takes part all the same. */
@@ -119,7 +120,7 @@ fl_status nccl_split(void *self, fl_rank *rank, int32_t color, int32_t key, cons
   ncclComm_t comm = NULL;
   ncclResult_t result = nccl.split(rank->comm, made ? color : NCCL_SPLIT_NOCOLOR, key, &comm, NULL);
   if (result)
-    status = nccl_failed(result, rank->comm, "ncclCommSplit", join->message, join->message_size);
+    status = nccl_failed(result, "ncclCommSplit", join->message, join->message_size);
   else if (elsewhere)
     status = fl_say(join->message, join->message_size, FL_EINVAL,
                     "a part of a group is on the group's device, %d, expected that or none, not %d",
