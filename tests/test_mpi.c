@@ -573,8 +573,13 @@ static void add_tests(TCase *tests) {
   tcase_add_test(tests, another_communicator_brings_no_mpi_into_the_process);
 }
 
-static void say_nothing(TCase *tests) {
-  (void)tests;
+/* In place of all others: the line that it is skipped stands for it. */
+START_TEST(ranks_of_mpirun) {
+}
+END_TEST
+
+static void add_nothing(TCase *tests) {
+  tcase_add_test(tests, ranks_of_mpirun);
 }
 
 int main(int argc, char **argv) {
@@ -586,6 +591,6 @@ int main(int argc, char **argv) {
                      : system("command -v mpirun >/dev/null") ? "no mpirun"
                                                               : NULL;
   if (lack)
-    printf("skip: test_mpi: %s\n", lack);
-  return run_suite("mpi", lack ? say_nothing : add_tests, 2 * PATIENCE);
+    printf("skip: ranks_of_mpirun: %s\n", lack);
+  return run_suite("mpi", lack ? add_nothing : add_tests, 2 * PATIENCE);
 }
