@@ -77,8 +77,11 @@ def test_files_are_those_of_the_tree(archive: zipfile.ZipFile, names: set[str], 
 
 
 def test_every_backend_of_the_tree_has_its_plugin(names: set[str]):
+    """So has each communicator; Open MPI's is built where its header is."""
     backends = {path.stem for path in (ROOT / "config").glob("*.yaml")}
-    assert {Path(name).stem for name in names if name.startswith("flhost/lib/flhost/plugins/")} == backends
+    expected = backends | {"shm", "nccl", "rccl"}
+    plugins = {Path(name).stem for name in names if name.startswith("flhost/lib/flhost/plugins/")}
+    assert expected <= plugins <= expected | {"mpi"}
 
 
 def test_there_is_no_static_library_no_test_and_no_link(archive: zipfile.ZipFile, names: set[str]):

@@ -580,7 +580,7 @@ const fault_path paths[] = {
     {"infer", false, true, inferring, 0},
     {"prepare", true, true, prepare, 0},
     {"cases", false, false, cases, 0},
-    {"group", false, false, group, 0},
+    {"group", false, true, group, 0},
     {"retry", true, false, retry, FAULT_AHEAD},
     {"limits", true, false, limits, FAULT_AHEAD},
     {"others", true, false, beside_others, FAULT_AHEAD}, /* whose calls would fail, too */
