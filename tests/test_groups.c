@@ -506,7 +506,8 @@ START_TEST(a_forked_child_is_refused_with_words) {
     fl_status status = fl_all_reduce(group, x, x, 1, float32, FL_REDUCE_SUM, NULL);
     bool said = strstr(fl_error_message(), "group 'world' is of process ") != NULL;
     bool state = fl_group_state(group) == FL_ESTATE && fl_group_abort(group) == FL_ESTATE;
-    fl_group_destroy(group);
+    if (!is_sparse()) /* what the communicator has of it stays its parent's: valgrind would call it lost */
+      fl_group_destroy(group);
     _exit(status == FL_ESTATE && said && state ? 0 : 1);
   }
   int status;

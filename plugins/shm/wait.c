@@ -50,12 +50,20 @@ void shm_ring_all(fl_rank *rank) {
       shm_ring(rank, peer);
 }
 
+/* Whoever breaks writes the words at once, unless it is killed; but it may have to wait for a processor. */
+static void wait_for_words(const shm_head *head) {
+  enum { YIELDS = 1000, SLEEPS = 3000, SLEEP_NS = 1000000 };
+  for (int i = 0; i < YIELDS + SLEEPS && atomic_load(&head->broken) == SHM_BREAKING; i++)
+    if (i < YIELDS)
+      sched_yield();
+    else
+      nanosleep(&(struct timespec){.tv_nsec = SLEEP_NS}, NULL);
+}
+
 static fl_status say_broken(fl_rank *rank) {
   shm_head *head = rank->head;
   fl_status status = FL_EDEVICE;
-  /* Its words follow at once, unless whoever writes them is killed. */
-  for (int i = 0; i < 1000 && atomic_load(&head->broken) == SHM_BREAKING; i++)
-    sched_yield();
+  wait_for_words(head);
   if (atomic_load(&head->broken) != SHM_BROKEN)
     return fl_say(rank->message, rank->message_size, status,
                   "%s of group '%s': a rank ended while it reported an error", rank->calling, rank->name);
