@@ -4,20 +4,18 @@
  * wire between two ranks would carry if the best algorithm were used, so that it can be compared over numbers of ranks.
  * Beside them memcpy of as many bytes by one thread.
  */
+#include "cli/bench_measure.h"
 #include "cli/communicators.h"
 #include "cli/table.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 enum { LEAST = 4, MOST_BYTES = 16 << 20, STEP = 8 };
 
 static double now(void) {
-  struct timespec time;
-  clock_gettime(CLOCK_MONOTONIC, &time);
-  return (double)time.tv_sec + (double)time.tv_nsec * 1e-9;
+  return bench_now() * 1e-9;
 }
 
 static double bus_of_all_reduce(double n) {

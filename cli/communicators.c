@@ -27,10 +27,9 @@ static json_t *types_json(uint32_t set) {
 }
 
 static json_t *communicator_json(const fl_communicator_info *c) {
-  static const char *const kinds[] = {"", "flagos", "vendor", "reference"};
   return json_pack("{s:o, s:o, s:s, s:o, s:i, s:o, s:b, s:b, s:o, s:o, s:o, s:o, s:o, s:b, s:b}", "name",
-                   cli_json_string(c->name), "plugin", cli_json_string(c->plugin), "kind", kinds[c->kind], "vendor",
-                   cli_json_string(c->vendor), "priority", (int)c->priority, "device_type",
+                   cli_json_string(c->name), "plugin", cli_json_string(c->plugin), "kind", cli_kind_name(c->kind),
+                   "vendor", cli_json_string(c->vendor), "priority", (int)c->priority, "device_type",
                    cli_json_string(cli_device_name(c->device_type)), "available", (int)c->available, "chosen",
                    (int)c->chosen, "reason", cli_json_string(c->reason), "native",
                    names_json(fl_collective_name, FL_COLLECTIVES, c->native, true), "composed",

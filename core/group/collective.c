@@ -193,10 +193,8 @@ typedef struct intent {
 } intent;
 
 static uint64_t hash_counts(const int64_t *counts, const int64_t *offsets, int32_t n) {
-  uint64_t hash = 0xcbf29ce484222325u;
-  for (int32_t i = 0; i < n; i++)
-    hash = ((hash ^ (uint64_t)counts[i]) * 0x100000001b3u ^ (uint64_t)offsets[i]) * 0x100000001b3u;
-  return hash;
+  size_t size = (size_t)n * sizeof *counts;
+  return fl_hash_name((const char *)counts, size) * 31 + fl_hash_name((const char *)offsets, size);
 }
 
 static void describe(const intent *i, int32_t rank, fl_text *text) {

@@ -105,7 +105,7 @@ fl_status fl_group_make_id(fl_host *host, int32_t device_type, fl_group_id *id) 
   return FL_OK;
 }
 
-static double default_timeout(fl_host *host) {
+double fl_group_default_timeout(fl_host *host) {
   pthread_mutex_lock(&host->lock);
   double seconds = host->config->values[FL_SETTING_COMM_TIMEOUT].seconds;
   pthread_mutex_unlock(&host->lock);
@@ -156,7 +156,7 @@ static fl_group *group_new(fl_host *host, const fl_communicator_choice *communic
   group->ranks = ranks;
   group->device = (DLDevice){(DLDeviceType)communicator->functions.device_type, options->device};
   group->on_host = fl_is_host_memory(communicator->functions.device_type);
-  group->timeout = options->timeout > 0 ? options->timeout : default_timeout(host);
+  group->timeout = options->timeout > 0 ? options->timeout : fl_group_default_timeout(host);
   group->any_manifest = options->any_manifest;
   group->check = is_checked(host);
   group->process = getpid();

@@ -35,6 +35,9 @@ struct fl_group {
   int64_t *counts; /* room for 4 * ranks, of bytes where elements are moved as such */
 };
 
+/* VLLM_FL_COMM_TIMEOUT_S. */
+double fl_group_default_timeout(fl_host *host);
+
 /* Memory of at least `size` bytes, valid until the room is asked for more. NULL, with an error: there is none. */
 void *fl_group_memory(fl_group *group, int room, size_t size);
 

@@ -3,6 +3,7 @@
  * group's id gets from one rank to the others.
  */
 #include "core/group/communicators.h"
+#include "core/group/group.h"
 #include "core/settings.h"
 #include "core/support.h"
 
@@ -173,10 +174,7 @@ static fl_status read_file(const char *path, double timeout, fl_group_id *id) {
 static double timeout_of(fl_host *host, const fl_group_options *options) {
   if (options && options->size >= offsetof(fl_group_options, timeout) + sizeof options->timeout && options->timeout > 0)
     return options->timeout;
-  pthread_mutex_lock(&host->lock);
-  double seconds = host->config->values[FL_SETTING_COMM_TIMEOUT].seconds;
-  pthread_mutex_unlock(&host->lock);
-  return seconds;
+  return fl_group_default_timeout(host);
 }
 
 /* *file: through which the id came; NULL: through none. */

@@ -21,9 +21,13 @@ const fl_provider *fl_registry_provider(fl_host *host, const char *plugin, const
   return provider;
 }
 
-static int32_t priority_of(const fl_impl *impl) {
+int32_t fl_kind_priority(int32_t kind) {
   static const int32_t by_kind[] = {0, FL_PRIORITY_DEFAULT, FL_PRIORITY_VENDOR, FL_PRIORITY_REFERENCE};
-  return impl->priority || impl->flags & FL_IMPL_PRIORITY_ZERO ? impl->priority : by_kind[impl->kind];
+  return by_kind[kind];
+}
+
+static int32_t priority_of(const fl_impl *impl) {
+  return impl->priority || impl->flags & FL_IMPL_PRIORITY_ZERO ? impl->priority : fl_kind_priority(impl->kind);
 }
 
 /* Puts a string behind others; NULL and "" are none. */

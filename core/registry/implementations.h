@@ -9,6 +9,9 @@ static inline bool fl_impl_is_asked(const fl_host *host, const fl_impl_record *i
   return atomic_load(&impl->asked) == host->registry_generation;
 }
 
+/* The priority of whoever gives none of his own. */
+int32_t fl_kind_priority(int32_t kind);
+
 /* Does an implementation declare the device type (0: any)? The caller is reading, or holds the host's lock. */
 bool fl_registry_has_impl(const fl_op *op, int32_t device_type);
 

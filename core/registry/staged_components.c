@@ -1,6 +1,7 @@
 /* Components, staged: see staged_components.h. */
 #include "core/registry/staged_components.h"
 
+#include "core/registry/implementations.h"
 #include "core/registry/layers.h"
 #include "core/registry/registry.h"
 #include "core/registry/staged_ops.h"
@@ -174,9 +175,6 @@ static fl_status check_communicator(const fl_communicator *communicator) {
 }
 
 static fl_status take_communicator(const fl_stage *stage, const fl_component *given, fl_component_record *record) {
-  static const int32_t priorities[] = {[FL_KIND_DEFAULT] = FL_PRIORITY_DEFAULT,
-                                       [FL_KIND_VENDOR] = FL_PRIORITY_VENDOR,
-                                       [FL_KIND_REFERENCE] = FL_PRIORITY_REFERENCE};
   fl_communicator *taken = &record->communicator;
   fl_status status = check_component_name(given->name, "communicator");
   if (!status)
@@ -198,7 +196,7 @@ static fl_status take_communicator(const fl_stage *stage, const fl_component *gi
     return communicator_taken(stage, given->name, before);
   taken->vendor = fl_arena_string(&record->owned, taken->vendor);
   if (!taken->priority)
-    taken->priority = priorities[taken->kind];
+    taken->priority = fl_kind_priority(taken->kind);
   return FL_OK;
 }
 

@@ -576,8 +576,7 @@ enum {
 /* Something other than an op that a plugin brings. */
 typedef struct fl_component {
   uint32_t size;
-  const char *type; /* "platform"; "communicator" (communicator.h); or "layer": an op replaces a layer class of vLLM's
-                       (fl_op_def.layers says so of an op of one's own) */
+  const char *type; /* "platform", "communicator", or "layer": an op replaces a layer of vLLM's (fl_op_def.layers) */
   const char *name; /* "acme": ASCII letters, digits, _ + - and . (not first), but not "auto"; of a layer, the class:
                        "AcmeAttention" */
   const void *functions; /* fl_platform *, fl_communicator *; the op's name, const char *, for "layer" */
