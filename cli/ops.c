@@ -44,13 +44,13 @@ static json_t *op_json(fl_host *host, const fl_op *op, const fl_snapshot *snapsh
     json_object_set_new(tolerance, tolerance_types[i].name,
                         json_pack("{s:f, s:f}", "atol", bound.atol, "rtol", bound.rtol));
   }
-  return json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "name", cli_json_string(fl_op_name(op)),
-                   "signature", cli_json_string(fl_op_schema(op)), "rules", cli_json_string(fl_op_rules(op)),
-                   "category", cli_json_string(fl_op_category(op)), "doc", cli_json_string(fl_op_doc(op)), "formula",
-                   cli_json_string(fl_op_formula(op)), "parts",
-                   cli_json_string(*fl_op_parts(op) ? fl_op_parts(op) : NULL), "bytes",
-                   cli_json_string(cli_op_bytes(op)), "flops",
-                   cli_json_string(*fl_op_flops(op) ? fl_op_flops(op) : NULL), "tolerance", tolerance, "impls", impls);
+  return json_pack(
+      "{s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "name", cli_json_string(fl_op_name(op)),
+      "signature", cli_json_string(fl_op_schema(op)), "rules", cli_json_string(fl_op_rules(op)), "category",
+      cli_json_string(fl_op_category(op)), "doc", cli_json_string(fl_op_doc(op)), "formula",
+      cli_json_string(fl_op_formula(op)), "parts", cli_json_string(*fl_op_parts(op) ? fl_op_parts(op) : NULL), "ranks",
+      cli_json_string(*fl_op_ranks(op) ? fl_op_ranks(op) : NULL), "bytes", cli_json_string(cli_op_bytes(op)), "flops",
+      cli_json_string(*fl_op_flops(op) ? fl_op_flops(op) : NULL), "tolerance", tolerance, "impls", impls);
 }
 
 /* The op of that number, or all (index = number of ops). */
@@ -141,6 +141,7 @@ static int print_op(const fl_op *op, const fl_snapshot *snapshot, uint32_t index
   add_fact(&facts, "computes:", fl_op_doc(op));
   add_fact(&facts, "formula:", fl_op_formula(op));
   add_fact(&facts, "parts:", fl_op_parts(op));
+  add_fact(&facts, "over ranks:", fl_op_ranks(op));
   add_fact(&facts, "bytes:", cli_op_bytes(op));
   add_fact(&facts, "operations:", fl_op_flops(op));
   for (size_t i = 0; i < sizeof tolerance_types / sizeof *tolerance_types; i++) {

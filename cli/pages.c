@@ -61,6 +61,8 @@ static void write_op(FILE *page, fl_host *host, const fl_op *op, const fl_snapsh
     fprintf(page, "Formula: %s\n\n", fl_op_formula(op));
   if (*fl_op_parts(op))
     fprintf(page, "Parts: `%s`\n\n", fl_op_parts(op));
+  if (*fl_op_ranks(op))
+    fprintf(page, "Over [ranks](../ranks.md): `%s`\n\n", fl_op_ranks(op));
   write_layers(page, host, op);
   fprintf(page, "Cost: bytes `%s`, operations `%s`.\n\n", cli_op_bytes(op),
           *fl_op_flops(op) ? fl_op_flops(op) : "not known");

@@ -9,6 +9,7 @@
 #include "core/call/host_fallback.h"
 #include "core/call/invoke.h"
 #include "core/call/leaving.h"
+#include "core/call/over_ranks.h"
 #include "core/call/parts.h"
 #include "core/call/prepared.h"
 #include "core/call/scope.h"

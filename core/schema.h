@@ -8,6 +8,7 @@
 #include "core/schema/literal.h"
 #include "core/schema/match.h"
 #include "core/schema/parts.h"
+#include "core/schema/ranks.h"
 #include "core/schema/rules.h"
 #include "core/schema/schema.h"
 

@@ -9,6 +9,7 @@
 #include "core/support/clock.h"
 #include "core/support/element_types.h"
 #include "core/support/error.h"
+#include "core/support/hash.h"
 #include "core/support/likely.h"
 #include "core/support/log.h"
 #include "core/support/probes.h"

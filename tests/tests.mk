@@ -39,7 +39,7 @@ $(BUILD)/tests/test_shm_communicator $(BUILD)/tests/test_shm_failures: | $(SHM_P
 $(BUILD)/tests/test_mpi: | $(MPI_PLUGIN) $(SHM_PLUGIN)
 $(BUILD)/tests/test_save_call: | $(COMMAND) $(CPU_PLUGIN)
 $(BUILD)/tests/test_guard $(BUILD)/tests/test_canary $(BUILD)/tests/test_host_fallback: | $(CPU_PLUGIN) $(BUILD)/tests/plugins/device.so
-$(BUILD)/tests/test_groups: | $(BUILD)/tests/plugins/communicators.so $(BUILD)/tests/plugins/device.so $(CPU_PLUGIN) $(SHM_PLUGIN)
+$(BUILD)/tests/test_groups $(BUILD)/tests/test_over_ranks: | $(BUILD)/tests/plugins/communicators.so $(BUILD)/tests/plugins/device.so $(CPU_PLUGIN) $(SHM_PLUGIN)
 $(BUILD)/tests/test_first_minute: | $(COMMAND) $(LLM) $(PLUGINS)
 $(BUILD)/tests/test_ir: | $(CPU_PLUGIN)
 $(BUILD)/tests/test_llm: | $(LLM) $(CPU_PLUGIN) config-files

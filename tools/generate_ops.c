@@ -141,6 +141,8 @@ static bool add_op_comment(fl_text *text, const fl_schema *schema) {
   add_optional(text, schema);
   if (*schema->formula)
     add_comment(text, "Formula: ", "", schema->formula, ' ');
+  if (*schema->ranks)
+    add_comment(text, "Over ranks (fl_scope_group): ", "", schema->ranks, ' ');
   fl_text_add(text, " */\n");
   fl_strings_free(&rules);
   return true;

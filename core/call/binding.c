@@ -4,6 +4,7 @@
 #include "core/call/fallback.h"
 #include "core/call/first_use.h"
 #include "core/call/invoke.h"
+#include "core/call/over_ranks.h"
 #include "core/call/returned.h"
 #include "core/call/scope.h"
 #include "core/call/selection.h"
@@ -43,6 +44,15 @@ static fl_status all_failed(const fl_selection *selection, bool scoped) {
   return status;
 }
 
+/* In a scope with a group no failure keeps anybody out. */
+static fl_status none_knows_ranks(const fl_op *op) {
+  return fl_error(
+      FL_ENOIMPL,
+      "No implementation of op='%s' makes it over ranks: one that is allowed here must say FL_IMPL_RANKS, or "
+      "be 'reference.parts'",
+      op->name);
+}
+
 static bool is_candidate(const fl_binding *binding, const fl_impl_record *record) {
   for (uint32_t i = 0; i < binding->n; i++)
     if (binding->candidates[i].record == record)
@@ -80,25 +90,28 @@ void fl_binding_noted(fl_binding *binding) {
 }
 
 /* What is to be called: the kernel itself, or what looks at everything the first time and at less later. */
-static void choose_target(fl_binding *binding) {
+static void choose_target(fl_binding *binding, bool grouped) {
   const fl_candidate *first = &binding->candidates[0];
   const fl_impl_record *record = first->record;
   bool brings = record->extra && record->extra->workspace_size; /* others are reached by fl_run_candidates alone */
   bool runs_all = record->flags & FL_IMPL_INPLACE_ONLY || first->on_probation || binding->retry_at ||
                   binding->preserve_inputs || binding->synchronous || brings || first->barred ||
                   fl_has_results_to_judge(binding->op) || binding->watched;
+  bool over_ranks = grouped && binding->op->schema->over_ranks;
   bool looks_at_tensor = first->dtypes || first->on_devices != UINT64_MAX;
   const fl_target kernel = {record->fn, record->self, record->supports_args, record->self, binding};
   binding->fn = record->fn;
   binding->self = record->self;
   binding->count = record->count;
-  if (runs_all)
+  if (over_ranks)
+    binding->bound.target = (fl_target){.fn = fl_run_over_ranks, .self = binding, .binding = binding};
+  else if (runs_all)
     binding->bound.target = (fl_target){.fn = fl_run_candidates, .self = binding, .binding = binding};
   else if (looks_at_tensor || record->supports_args || binding->statistics)
     binding->bound.target = (fl_target){.fn = fl_run_guarded, .self = binding, .binding = binding};
   else
     binding->bound.target = kernel;
-  if (runs_all || looks_at_tensor)
+  if (over_ranks || runs_all || looks_at_tensor)
     return;
   binding->noted = kernel;
   if (binding->statistics) {
@@ -117,12 +130,18 @@ bool fl_takes_all(const fl_impl_record *record) {
   return !record->supports_args && !dtypes_to_check(record->op, record);
 }
 
-/* `synchronous`: calls wait for the device. The host's lock is held. */
-static fl_binding *make_binding(fl_op *op, const fl_selection *selection, bool scoped, bool synchronous,
-                                fl_status *status) {
+/* How calls go by a binding, besides what its policy says. */
+typedef struct manner {
+  bool scoped;
+  bool synchronous; /* they wait for the device */
+  bool grouped;     /* ranks share them, which must not part ways */
+} manner;
+
+/* The host's lock is held. */
+static fl_binding *make_binding(fl_op *op, const fl_selection *selection, const manner *how, fl_status *status) {
   fl_host *host = op->host;
   uint32_t n = selection->n_accepted;
-  bool strict = selection->policy->fields.strict;
+  bool strict = selection->policy->fields.strict || how->grouped;
   double now = op->failures ? fl_monotonic_seconds() : 0;
   fl_binding *binding = calloc(1, sizeof *binding + n * sizeof binding->candidates[0]);
   if (!binding) {
@@ -134,11 +153,13 @@ static fl_binding *make_binding(fl_op *op, const fl_selection *selection, bool s
   binding->strict = strict;
   binding->preserve_inputs = selection->policy->fields.preserve_inputs && !strict;
   binding->statistics = host->statistics;
-  binding->synchronous = synchronous;
+  binding->synchronous = how->synchronous;
   for (uint32_t i = 0; i < n; i++) {
     fl_impl_record *record = selection->items[i].record;
     const fl_failure *failure = fl_failure_find_locked(op, record);
     bool barred = strict && failure && failure->barred;
+    if (how->grouped && !fl_knows_ranks(record))
+      continue;
     if (!strict && fl_failure_skips(failure, now)) {
       if (failure->retry_at && (!binding->retry_at || failure->retry_at < binding->retry_at))
         binding->retry_at = failure->retry_at;
@@ -158,13 +179,13 @@ static fl_binding *make_binding(fl_op *op, const fl_selection *selection, bool s
     binding->brings |= record->extra && record->extra->workspace_size;
   }
   if (!binding->n) {
-    *status = all_failed(selection, scoped);
+    *status = how->grouped ? none_knows_ranks(op) : all_failed(selection, how->scoped);
     free(binding);
     return NULL;
   }
   binding->bound.first = binding->candidates[0].record;
   binding->watched = fl_watch_wants(host, binding->bound.first);
-  choose_target(binding);
+  choose_target(binding, how->grouped);
   return binding;
 }
 
@@ -183,13 +204,13 @@ static bool order_is_partial(fl_op *op, const fl_selection *selection) {
 
 /* The host's lock is held: what the slot has, or what was selected. */
 static const fl_target *fill_slot(fl_op *op, _Atomic(const fl_target *) *slot, const fl_selection *selection,
-                                  bool scoped, bool synchronous, bool *made, fl_status *status) {
+                                  const manner *how, bool *made, fl_status *status) {
   const fl_target *target = atomic_load_explicit(slot, memory_order_relaxed);
   if (target->binding) /* another thread was first */
     return target;
   if (!selection->n_accepted)
     *status = fl_selection_error(selection);
-  fl_binding *binding = *status ? NULL : make_binding(op, selection, scoped, synchronous, status);
+  fl_binding *binding = *status ? NULL : make_binding(op, selection, how, status);
   if (!binding)
     return NULL;
   fl_slot_bind(op, &binding->bound, slot);
@@ -209,16 +230,16 @@ static const fl_target *resolve(fl_op *op, _Atomic(const fl_target *) *slot, int
                                 bool *made, fl_status *status) {
   fl_host *host = op->host;
   fl_selection selection;
-  bool scoped;
+  manner how = {.grouped = fl_scope_is_grouped(host)};
   fl_backend backend;
   bool wanted = host->synchronous && device_type && device_type != FL_OPAQUE_SLOT && !fl_is_host_memory(device_type);
-  bool synchronous = wanted && !fl_backend_find(host, device_type, &backend);
+  how.synchronous = wanted && !fl_backend_find(host, device_type, &backend);
   *made = false;
-  *status = fl_select_locked(op, device_type, ask, &selection, &scoped);
+  *status = fl_select_locked(op, device_type, ask, &selection, &how.scoped);
   if (*status)
     return NULL;
-  const fl_target *target = fill_slot(op, slot, &selection, scoped, synchronous, made, status);
-  bool partial = !scoped && order_is_partial(op, &selection); /* a scope may want one and no other */
+  const fl_target *target = fill_slot(op, slot, &selection, &how, made, status);
+  bool partial = !how.scoped && order_is_partial(op, &selection); /* a scope may want one and no other */
   fl_selection_free(&selection);
   pthread_mutex_unlock(&host->lock);
   if (partial)
@@ -228,7 +249,7 @@ static const fl_target *resolve(fl_op *op, _Atomic(const fl_target *) *slot, int
                 op->name);
   if (!*made)
     return target;
-  if (wanted && !synchronous && fl_backend_find(host, device_type, &backend))
+  if (wanted && !how.synchronous && fl_backend_find(host, device_type, &backend))
     fl_log_line(&host->log, FL_LOG_WARNING, "VLLM_FL_SYNCHRONIZE: calls of op '%s' do not wait for the device: %s",
                 op->name, fl_error_message());
   fl_probe_resolve(op->name, target->binding->candidates[0].record->impl_id, device_type);

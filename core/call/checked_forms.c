@@ -55,11 +55,17 @@ static bool has_any(fl_checked_form *known, const fl_value *values) {
          (!string || (string->type == FL_STRING && string->v.s && !strcmp(string->v.s, known->text)));
 }
 
+/* The call is one of ours in full: its head was compared, or is going to be. */
+static int32_t ranks_of(const fl_call *call) {
+  const fl_ranks *group = fl_call_ranks(call);
+  return group ? group->ranks : 1;
+}
+
 bool fl_checked_form_has(const fl_checked_forms *forms, uint64_t schema, const fl_call *call) {
   fl_checked_form *known = fl_checked_form_of(forms, schema);
   uint64_t head;
   memcpy(&head, call, sizeof head);
-  return known->schema == schema && head == known->head && call->values &&
+  return known->schema == schema && head == known->head && known->ranks == ranks_of(call) && call->values &&
          fl_checked_form_has_scalars(known, call->values) && has_any(known, call->values);
 }
 
@@ -175,6 +181,7 @@ void fl_checked_form_keep(fl_checked_forms *forms, const fl_schema *schema, cons
   fl_checked_form *kept = *place;
   kept->schema = kept->plain = 0;
   memcpy(&kept->head, call, sizeof kept->head);
+  kept->ranks = ranks_of(call);
   kept->scalars_end = kept->scalars;
   kept->tensors_end = kept->tensors;
   kept->pairs_end = kept->pairs;
@@ -187,7 +194,7 @@ void fl_checked_form_keep(fl_checked_forms *forms, const fl_schema *schema, cons
                                    : !keep_scalar(kept, i, value))
       return;
   }
-  bool plain = kept->string < 0 && kept->result < 0 && kept->tensors_end > kept->tensors;
+  bool plain = kept->ranks == 1 && kept->string < 0 && kept->result < 0 && kept->tensors_end > kept->tensors;
   for (const fl_checked_form_tensor *tensor = kept->tensors; tensor < kept->tensors_end; tensor++)
     plain = plain && tensor->plain;
   if ((kept->scalars_end - kept->scalars) & 1) {

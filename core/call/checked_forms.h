@@ -61,6 +61,7 @@ typedef struct fl_checked_form {
   fl_checked_form_tensor *tensors_end;
   const fl_checked_form_pair *pairs_end;
   uint64_t schema; /* fl_schema.id; 0: nothing is remembered */
+  int32_t ranks;   /* of the call; fl_schema.over_ranks says what more than one change */
   int32_t string;  /* the argument that is one; -1: none is */
   int32_t result;  /* the result that is no tensor, */
   uint32_t type;   /* and its type, or none; -1: none is */

@@ -119,10 +119,21 @@ static __attribute__((noinline)) fl_status invoke_smaller(fl_op *op, const fl_ca
   return fl_invoke(op, &call);
 }
 
+/* What the host sets is not a caller's to say: calls on the short way would go by it or not, as it happens. */
+static fl_status check_group(const fl_op *op, const fl_call *call) {
+  if (!call || call->group == fl_scope_ranks(op))
+    return FL_OK;
+  return fl_error(FL_EINVAL,
+                  "%s: the call's 'group' is given, expected NULL: a group is that of a scope, fl_scope_group",
+                  op->name);
+}
+
 /* A call of a form that was not seen before, or that is wrong. */
 static __attribute__((noinline)) fl_status check_in_full(fl_thread *self, const fl_op *op, const fl_call *call) {
   if (call && call->size < sizeof *call)
     return SMALLER;
+  if (check_group(op, call))
+    return FL_EINVAL;
   fl_status status = fl_schema_check(op->schema, call);
   if (!status)
     fl_checked_form_keep(self->kept, op->schema, call);
@@ -156,6 +167,28 @@ static fl_op *op_of(const fl_target *target) {
   return !target ? NULL : target->binding ? target->binding->op : target->self;
 }
 
+/* Checks it, with the ranks that share it, and goes on with what is bound. The thread is reading, the op is ready. */
+static fl_status check_and_dispatch(fl_thread *self, fl_op *op, fl_call *call) {
+  fl_status status = op->host->checks ? check(self, op, call) : check_size(call);
+  if (status)
+    return status;
+  set_message(self, call);
+  return dispatch(op, fl_call_device(op, call), call);
+}
+
+/* The caller's struct stays without a group. Only where a scope has one. */
+static __attribute__((noinline)) fl_status pass_shared(fl_thread *self, fl_op *op, fl_call *call,
+                                                       const fl_ranks *group) {
+  if (!call || call->size < sizeof *call)
+    return call ? SMALLER : check(self, op, call);
+  fl_call shared = *call;
+  shared.group = group;
+  fl_status status = check_and_dispatch(self, op, &shared);
+  call->message = shared.message;
+  call->message_size = shared.message_size;
+  return status;
+}
+
 /* The thread is known. SMALLER: it is to be taken in full first. */
 static fl_status pass_otherwise(fl_thread *self, fl_op *op, fl_call *call, bool opaque) {
   __attribute__((cleanup(passage_ends))) passage p = {.outer = fl_read_begin(self)};
@@ -167,12 +200,14 @@ static fl_status pass_otherwise(fl_thread *self, fl_op *op, fl_call *call, bool 
   }
   if (!status)
     status = fl_registry_open(op);
-  if (!status && !opaque)
-    status = op->host->checks ? check(self, op, call) : check_size(call);
   if (status)
     return status;
+  if (!opaque) {
+    const fl_ranks *group = fl_scope_ranks(op);
+    return group ? pass_shared(self, op, call, group) : check_and_dispatch(self, op, call);
+  }
   set_message(self, call);
-  return dispatch(op, opaque ? FL_OPAQUE_SLOT : fl_call_device(op, call), call);
+  return dispatch(op, FL_OPAQUE_SLOT, call);
 }
 
 /* A thread's first call, a call inside another call or inside another host's scope, an op without a tensor, no op. */
@@ -330,7 +365,7 @@ static __attribute__((noinline)) fl_status invoke_checked(fl_op *op, fl_call *ca
 /* In a scope of the op's host, outside of any other call; anything else goes on. */
 static __attribute__((noinline)) fl_status invoke_scoped(fl_op *op, fl_call *call) {
   fl_thread *self = &fl_self;
-  if (!op || path_of(op) >= FL_PATH_OTHERWISE || self->scope->host != op->host)
+  if (!op || path_of(op) >= FL_PATH_OTHERWISE || self->scope->host != op->host || fl_scope_ranks(op))
     return invoke_otherwise(op, call);
   fl_read_begin_outermost(self);
   const fl_slots *slots = fl_view_slots(self->scope->view, op);

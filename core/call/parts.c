@@ -389,6 +389,7 @@ static fl_status run(void *self, fl_call *call) {
 const fl_impl fl_parts_impl = {
     .size = sizeof fl_parts_impl,
     .impl_id = FL_PARTS_IMPL,
+    .flags = FL_IMPL_RANKS, /* the parts are called where the op is */
     .kind = FL_KIND_REFERENCE,
     .priority = 40, /* below the reference's own */
     .devices = FL_DEVICE_ANY,

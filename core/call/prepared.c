@@ -3,6 +3,7 @@
 
 #include "core/call/fallback.h"
 #include "core/call/invoke.h"
+#include "core/call/over_ranks.h"
 #include "core/platform.h"
 #include "core/schema.h"
 #include "core/support.h"
@@ -172,7 +173,8 @@ static fl_status judge(const fl_impl_record *impl, const fl_prepared_record *rec
 }
 
 /* Of the candidate that takes the call. */
-static fl_status prepare(const fl_impl_record *impl, fl_call *call, const fl_prepared **prepared) {
+static fl_status prepare(const fl_impl_record *impl, const fl_call *given, const fl_prepared **prepared) {
+  fl_call own = *given, *call = &own;
   const DLTensor *tensor = fl_call_tensor(impl->op, call);
   DLDevice device = tensor ? tensor->device : (DLDevice){kDLCPU, 0};
   char message[FL_ERROR_MAX] = "";
@@ -205,6 +207,7 @@ static fl_status prepare(const fl_impl_record *impl, fl_call *call, const fl_pre
 
 fl_status fl_prepare(fl_op *op, const fl_call *given, const fl_prepared **prepared) {
   fl_call call;
+  fl_rank_call part;
   __attribute__((cleanup(fl_text_free))) fl_text why = {0}; /* a candidate's function may not return */
   *prepared = NULL;
   if (!op)
@@ -217,11 +220,15 @@ fl_status fl_prepare(fl_op *op, const fl_call *given, const fl_prepared **prepar
   __attribute__((unused, cleanup(fl_reading_ends))) uint64_t outer = fl_read_begin(&fl_self);
   const fl_target *target = fl_bind(op, fl_call_device(op, &call), FL_ASK_FOR_CALL, &status);
   const fl_binding *binding = target ? target->binding : NULL;
+  call.group = fl_scope_ranks(op);
+  const fl_call *seen = binding ? fl_call_as_seen(binding, &call, &part) : NULL;
+  if (binding && !seen)
+    return fl_error_status();
   for (uint32_t i = 0; binding && i < binding->n; i++) {
     const fl_impl_record *impl = binding->candidates[i].record;
     fl_said said;
-    if (fl_candidate_takes(&binding->candidates[i], &call, &said))
-      return prepare(impl, &call, prepared);
+    if (fl_candidate_takes(&binding->candidates[i], seen, &said))
+      return prepare(impl, seen, prepared);
     fl_text_add(&why, "\n  %s: not supported: %s", impl->impl_id, said.text);
   }
   return binding ? fl_none_takes(binding, &call, &why) : status;

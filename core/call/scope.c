@@ -6,6 +6,7 @@
 
 #include "core/platform.h"
 #include "core/registry.h"
+#include "core/schema.h"
 #include "core/support.h"
 
 #include <stdlib.h>
@@ -45,15 +46,15 @@ void fl_views_free(fl_host *host) {
 }
 
 /* The host's lock is held. NULL: out of memory. */
-static fl_view *view_get(fl_host *host, fl_policy *policy) {
+static fl_view *view_get(fl_host *host, fl_policy *policy, bool grouped) {
   fl_view **link = &host->views;
-  while (*link && !fl_policy_equal((*link)->policy, policy))
+  while (*link && ((*link)->grouped != grouped || !fl_policy_equal((*link)->policy, policy)))
     link = &(*link)->next;
   fl_view *view = *link;
   if (view)
     *link = view->next;
   else if ((view = calloc(1, sizeof *view)))
-    view->policy = fl_policy_retain(policy);
+    *view = (fl_view){.policy = fl_policy_retain(policy), .grouped = grouped};
   else
     return NULL;
   view->next = host->views;
@@ -122,6 +123,11 @@ fl_slots *fl_scope_slots(fl_op *op) {
   return scope ? fl_view_slots(scope->view, op) : &op->slots;
 }
 
+bool fl_scope_is_grouped(const fl_host *host) {
+  const fl_scope *scope = fl_scope_innermost(host);
+  return scope && ((const fl_view *)scope->view)->grouped;
+}
+
 fl_policy *fl_scope_unasked(fl_host *host) {
   if (!fl_vendor_filter(host))
     return NULL; /* nothing is kept out */
@@ -188,6 +194,10 @@ static void set_scope(fl_scope *scope) {
 }
 
 fl_status fl_scope_enter(fl_host *host, fl_policy *policy, fl_scope *scope) {
+  return fl_scope_enter_ranks(host, policy, NULL, scope);
+}
+
+fl_status fl_scope_enter_ranks(fl_host *host, fl_policy *policy, const fl_ranks *group, fl_scope *scope) {
   if (!policy)
     return fl_error(FL_EINVAL, "fl_scope_enter: the policy is NULL");
   if (fl_thread_join())
@@ -195,9 +205,10 @@ fl_status fl_scope_enter(fl_host *host, fl_policy *policy, fl_scope *scope) {
   for (const fl_scope *entered = fl_self.scope; entered; entered = entered->outer)
     if (entered == scope)
       return fl_error(FL_ESTATE, "fl_scope_enter: this scope is entered already");
+  bool grouped = group || fl_scope_is_grouped(host);
   pthread_mutex_lock(&host->lock);
   fl_status refused = fl_refuse_frozen(host, "entering a scope");
-  fl_view *view = refused ? NULL : view_get(host, policy);
+  fl_view *view = refused ? NULL : view_get(host, policy, grouped);
   pthread_mutex_unlock(&host->lock);
   if (!view)
     return refused ? refused : fl_error_no_memory();
@@ -207,6 +218,8 @@ fl_status fl_scope_enter(fl_host *host, fl_policy *policy, fl_scope *scope) {
       .outer = fl_self.scope,
       .view = view,
       .thread_id = fl_self.id,
+      .group = group,
+      .group_name = group ? fl_ranks_group_of(group->name) : 0,
   };
   set_scope(scope);
   fl_host_let_in(host);

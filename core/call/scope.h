@@ -8,6 +8,7 @@
  * last first. */
 typedef struct fl_view {
   fl_policy *policy;
+  bool grouped;   /* ranks share calls */
   uint32_t users; /* scopes that hold it; guarded by the host's lock */
   struct fl_view *next;
   _Atomic(struct fl_view_table *) table;
@@ -34,6 +35,10 @@ fl_slots *fl_scope_slots(fl_op *op);
 /* A policy, retained, that is in force in some thread and lets in an implementation that was not asked whether it is
  * available. NULL: there is none, or no policy keeps anybody out. The host's lock is held. */
 fl_policy *fl_scope_unasked(fl_host *host);
+/* Do ranks share calls of the host's ops in this thread? */
+bool fl_scope_is_grouped(const fl_host *host);
+/* fl_scope_enter with ranks that share calls, which outlive the scope. NULL: nobody more than outside of it. */
+fl_status fl_scope_enter_ranks(fl_host *host, fl_policy *policy, const fl_ranks *group, fl_scope *scope);
 void fl_views_free(fl_host *host);
 /* In the child of a fork, where only this thread's scopes are left; the host's lock is held. */
 void fl_views_after_fork(fl_host *host);

@@ -5,6 +5,7 @@
 #include "core/call/checked_forms.h"
 #include "core/call/fallback.h"
 #include "core/call/invoke.h"
+#include "core/call/over_ranks.h"
 #include "core/platform.h"
 #include "core/support.h"
 
@@ -173,21 +174,24 @@ static void warn(const fl_impl_record *record, size_t wanted, size_t has, const 
               record->impl_id, wanted, has, why);
 }
 
-void fl_workspace_bring(const fl_impl_record *record, fl_call *call) {
+fl_status fl_workspace_bring_bytes(const fl_op *op, fl_call *call, size_t wanted) {
   const fl_checked_forms *kept = fl_self.kept;
-  const fl_op *op = record->op;
   const DLTensor *tensor = fl_call_tensor(op, call);
   DLDevice device = tensor ? tensor->device : (DLDevice){kDLCPU, 0};
   call->workspace = NULL;
   call->workspace_size = 0;
-  size_t wanted = fl_workspace_wanted(record, call);
   if (!wanted)
-    return;
+    return FL_OK;
+  return fl_is_host_memory((int32_t)device.device_type)
+             ? bring_own(kept->nesting.n, call, wanted)
+             : bring_from_device(op->host, device, kept->nesting.n, call, wanted);
+}
+
+void fl_workspace_bring(const fl_impl_record *record, fl_call *call) {
+  size_t wanted = fl_workspace_wanted(record, call);
   fl_kept_error before;
   fl_error_keep(&before); /* that it fails is no failure of the call */
-  fl_status status = fl_is_host_memory((int32_t)device.device_type)
-                         ? bring_own(kept->nesting.n, call, wanted)
-                         : bring_from_device(op->host, device, kept->nesting.n, call, wanted);
+  fl_status status = fl_workspace_bring_bytes(record->op, call, wanted);
   if (status)
     warn(record, wanted, 0, fl_error_message());
   fl_error_restore(&before);
@@ -203,6 +207,7 @@ void fl_workspace_lacked(const fl_impl_record *record, const fl_call *call) {
 
 fl_status fl_workspace_size(fl_op *op, const fl_call *call, size_t *size) {
   fl_call whole;
+  fl_rank_call part;
   size_t largest = 0;
   bool taken = false;
   __attribute__((cleanup(fl_text_free))) fl_text why = {0}; /* a candidate's function may not return */
@@ -216,6 +221,9 @@ fl_status fl_workspace_size(fl_op *op, const fl_call *call, size_t *size) {
   __attribute__((unused, cleanup(fl_reading_ends))) uint64_t outer = fl_read_begin(&fl_self);
   const fl_target *target = fl_bind(op, fl_call_device(op, call), FL_ASK_FOR_CALL, &status);
   const fl_binding *binding = target ? target->binding : NULL;
+  whole.group = fl_scope_ranks(op);
+  if (binding && !(call = fl_call_as_seen(binding, &whole, &part)))
+    return fl_error_status();
   for (uint32_t i = 0; binding && i < binding->n; i++) {
     const fl_impl_record *record = binding->candidates[i].record;
     fl_said said;

@@ -15,6 +15,9 @@ size_t fl_workspace_wanted(const fl_impl_record *record, const fl_call *call);
  * once. */
 void fl_workspace_bring(const fl_impl_record *record, fl_call *call);
 
+/* Gives the call so many bytes, in place of what it has. */
+fl_status fl_workspace_bring_bytes(const fl_op *op, fl_call *call, size_t wanted);
+
 /* It did not take the call: a warning, once, if it had less workspace than it wants. */
 void fl_workspace_lacked(const fl_impl_record *record, const fl_call *call);
 

@@ -1,6 +1,7 @@
 /* Making and ending groups: see flhost/group.h. */
 #include "core/group/group.h"
 
+#include "core/call.h"
 #include "core/group/collective.h"
 #include "core/settings.h"
 
@@ -140,6 +141,16 @@ static void group_free(fl_group *group) {
   free(group);
 }
 
+/* fl_ranks.collective */
+static fl_status collective_of_call(const fl_ranks *ranks, const fl_collective *collective, char *message,
+                                    size_t message_size) {
+  fl_group *group = (fl_group *)(uintptr_t)ranks;
+  fl_status status = fl_collective_run(group, collective);
+  if (status && message && message_size)
+    snprintf(message, message_size, "%s", fl_error_message());
+  return status;
+}
+
 /* One that has not joined. NULL: out of memory. */
 static fl_group *group_new(fl_host *host, const fl_communicator_choice *communicator, int32_t rank, int32_t ranks,
                            const fl_group_options *options) {
@@ -160,6 +171,12 @@ static fl_group *group_new(fl_host *host, const fl_communicator_choice *communic
   group->any_manifest = options->any_manifest;
   group->check = is_checked(host);
   group->process = getpid();
+  group->ranks_of_calls = (fl_ranks){.size = sizeof(fl_ranks),
+                                     .rank = rank,
+                                     .ranks = ranks,
+                                     .name = group->name,
+                                     .communicator = group->communicator.name,
+                                     .collective = collective_of_call};
   return group;
 }
 
@@ -497,5 +514,21 @@ fl_status fl_collective_run_batch(fl_group *group, const fl_collective *given, u
   if (!status)
     status = fl_collective_make_batch(group, collectives, n);
   free(collectives);
+  return status;
+}
+
+/* ------------------------------------------------------------------------------------------------------------ calls */
+
+fl_status fl_scope_group(fl_host *host, fl_group *group, fl_scope *scope) {
+  if (!host || !group || !scope)
+    return fl_error(FL_EINVAL, "fl_scope_group: %s is NULL", !host ? "the host" : !group ? "the group" : "the scope");
+  if (group->host != host)
+    return fl_error(FL_ESTATE, "fl_scope_group: group '%s' is another host's", group->name);
+  fl_status status = check_use(group);
+  if (status)
+    return status;
+  fl_policy *policy = fl_get_policy(host);
+  status = fl_scope_enter_ranks(host, policy, &group->ranks_of_calls, scope);
+  fl_policy_release(policy);
   return status;
 }

@@ -15,6 +15,7 @@ typedef struct fl_group_room {
 } fl_group_room;
 
 struct fl_group {
+  fl_ranks ranks_of_calls; /* first: what calls are given */
   fl_host *host;
   fl_communicator_choice communicator;
   fl_rank *part;

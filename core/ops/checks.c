@@ -65,3 +65,12 @@ fl_status fl_check_sized(fl_call *call, const char *arguments, const char *what,
       arguments, (long long)size, what, (long long)(given > FREE / TIMES ? given * TIMES : FREE), FREE, TIMES,
       (long long)given);
 }
+
+fl_status fl_check_variance_size(fl_call *call, uint32_t index, const DLTensor *x) {
+  const fl_value *value = &call->values[index];
+  int64_t hidden = x->shape[x->ndim - 1];
+  if (value->type == FL_NONE || (value->v.i >= 1 && value->v.i <= hidden))
+    return FL_OK;
+  return fl_fail(call, FL_EINVAL, "argument 'variance_size': %lld, expected 1 to %lld (the last dimension of 'x')",
+                 (long long)value->v.i, (long long)hidden);
+}

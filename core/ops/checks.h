@@ -20,4 +20,7 @@ fl_status fl_check_block_size(fl_call *call, uint32_t index, const char *what);
  */
 fl_status fl_check_sized(fl_call *call, const char *arguments, const char *what, int64_t size, int64_t given);
 
+/* How many elements of a row of `x` count, variance_size, which may be none. */
+fl_status fl_check_variance_size(fl_call *call, uint32_t index, const DLTensor *x);
+
 #endif

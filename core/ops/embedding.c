@@ -65,6 +65,7 @@ const fl_op_def fl_op_vocab_parallel_embedding = {
               "-> Tensor out",
     .layers = "VocabParallelEmbedding",
     .rules = "input_ids: int32|int64[...]; weight: T[v, h]; out: T[..., h]; " FLOATS,
+    .ranks = "tp: out = all_reduce(out) if org_vocab_end",
     .category = "embedding and logits",
     .doc = "The rows of weight for token ids; of a shard (org_vocab_end given), zeros for the ids of other shards.",
     .formula = "out = weight[row]; row = id without shard; with one, id - org_vocab_start for org_vocab_start <= id < "
@@ -86,9 +87,10 @@ const fl_op_def fl_op_parallel_lm_head = {
     .size = sizeof(fl_op_def),
     .schema = "parallel_lm_head(Tensor hidden_states, Tensor weight, Tensor? bias=None) -> Tensor logits",
     .layers = "ParallelLMHead",
-    .rules = "hidden_states: T[..., h]; weight: T[v, h]; bias: T[v]; logits: T[..., v]; " FLOATS,
+    .rules = "hidden_states: T[..., h]; weight: T[v, h]; bias: T[v]; logits: T[..., v*ranks]; " FLOATS,
+    .ranks = "tp: logits = all_gather(logits, -1)",
     .category = "embedding and logits",
-    .doc = "The logits of this rank's part of the vocabulary.",
+    .doc = "The logits of this rank's part of the vocabulary; with a group those of all ranks.",
     .formula =
         "logits = hidden_states W^T + bias, rounded to T once (vLLM: ParallelLMHead, as LogitsProcessor uses it)",
     .cases = "h: 1 33 128; v: 1 17 256; hidden_states: moderate; weight: -0.2..0.2; bias: none -1..1",
@@ -99,10 +101,13 @@ const fl_op_def fl_op_parallel_lm_head = {
 static fl_status check_logits_processor(fl_call *call) {
   enum { HIDDEN_STATES, HEAD, BIAS, ORG_VOCAB_SIZE, SOFT_CAP, SCALE };
   const fl_value *size = &call->values[ORG_VOCAB_SIZE];
+  const fl_ranks *group = fl_call_ranks(call);
   int64_t rows = call->values[HEAD].v.tensor->shape[0];
+  if (group && __builtin_mul_overflow(rows, group->ranks, &rows))
+    return fl_fail(call, FL_EINVAL, "argument 'weight': more rows over the ranks than 64 bits can say");
   if (size->type == FL_INT && (size->v.i < 1 || size->v.i > rows))
-    return fl_fail(call, FL_EINVAL, "argument 'org_vocab_size': %lld, expected 1 to %lld (rows of 'weight')",
-                   (long long)size->v.i, (long long)rows);
+    return fl_fail(call, FL_EINVAL, "argument 'org_vocab_size': %lld, expected 1 to %lld (rows of 'weight'%s)",
+                   (long long)size->v.i, (long long)rows, group ? ", of all ranks" : "");
   fl_status status = fl_check_positive(call, SOFT_CAP, "soft_cap");
   return status ? status : fl_check_finite(call, SCALE, "scale");
 }
@@ -112,8 +117,9 @@ const fl_op_def fl_op_logits_processor = {
     .schema = "logits_processor(Tensor hidden_states, Tensor weight, Tensor? bias=None, int? org_vocab_size=None, "
               "float? soft_cap=None, float scale=1.0) -> Tensor logits",
     .layers = "LogitsProcessor",
-    .rules =
-        "hidden_states: T[..., h]; weight: T[v, h]; bias: T[v]; logits: T[..., org_vocab_size] or T[..., v]; " FLOATS,
+    .rules = "hidden_states: T[..., h]; weight: T[v, h]; bias: T[v]; logits: T[..., org_vocab_size] or "
+             "T[..., v*ranks]; " FLOATS,
+    .ranks = "tp: org_vocab_size = none; logits = all_gather(logits, -1)",
     .category = "embedding and logits",
     .doc = "The logits of the first org_vocab_size entries of the vocabulary (all, if none), capped and scaled.",
     .formula = "l = (hidden_states W^T + bias)[..., :org_vocab_size]; with soft_cap l = tanh(l / soft_cap) * soft_cap; "

@@ -41,6 +41,8 @@
   /* moe.c */                                                                                                       \
   op(grouped_topk) op(topk_softmax) op(moe_align_block_size) op(moe_sum) op(unquantized_fused_moe)                  \
   op(modular_fused_moe) op(transformers_fused_moe) op(fused_moe)                                                    \
+  /* ranks.c */                                                                                                     \
+  op(tensor_model_parallel_all_reduce) op(all_reduce_fused_add_rms_norm)                                                                  \
   /* state_space.c */                                                                                               \
   op(causal_conv1d) op(selective_scan) op(mamba_chunk_scan) op(mamba_mixer) op(mamba_mixer2) op(plamo2_mamba_mixer) \
   op(short_conv)                                                                                                    \

@@ -1,9 +1,10 @@
-/* Linear layers. Without a communicator each computes its local part, as if the world had one rank. */
+/* Linear layers. Without a group each computes its local part, as if the world had one rank. */
 #include "core/ops/entries.h"
 
-#define RULES "x: T[..., k]; weight: T[n, k]; bias: T[n]; out: T[..., n]; T = float32|float16|bfloat16"
-#define CASES "k: 1 33 128; n: 1 17 256; x: moderate; weight: -0.2..0.2; bias: none -1..1"
-#define FLOPS "(2*k + given(bias)*(1 - skip_bias_add))*numel(out)"
+#define FLOATS "; T = float32|float16|bfloat16"
+#define RULES  "x: T[..., k]; weight: T[n, k]; bias: T[n]; out: T[..., n]" FLOATS
+#define CASES  "k: 1 33 128; n: 1 17 256; x: moderate; weight: -0.2..0.2; bias: none -1..1"
+#define FLOPS  "(2*k + given(bias)*(1 - skip_bias_add))*numel(out)"
 /* The largest of Llama 3 8B. */
 #define BENCH "...: [1] [128] [4096]; k: 4096; n: 14336"
 #define FORMULA                                                                                                        \
@@ -28,7 +29,8 @@ const fl_op_def fl_op_column_parallel_linear = {
     .schema = "column_parallel_linear(Tensor x, Tensor weight, Tensor? bias=None, bool gather_output=False, "
               "bool skip_bias_add=False) -> Tensor out",
     .layers = "ColumnParallelLinear,MergedColumnParallelLinear,QKVParallelLinear,DeepSeekV2FusedQkvAProjLinear",
-    .rules = RULES,
+    .rules = "x: T[..., k]; weight: T[n, k]; bias: T[n]; out: T[..., n*ranks] when gather_output or T[..., n]" FLOATS,
+    .ranks = "tp: out = all_gather(out, -1) if gather_output",
     .category = "linear",
     .doc = "A linear layer of which this rank has some outputs; gather_output joins those of all ranks.",
     .formula = FORMULA "(vLLM: ColumnParallelLinear)",
@@ -53,7 +55,9 @@ const fl_op_def fl_op_row_parallel_linear = {
     .schema = "row_parallel_linear(Tensor x, Tensor weight, Tensor? bias=None, bool input_is_parallel=True, "
               "bool reduce_results=True, bool skip_bias_add=False) -> Tensor out",
     .layers = "RowParallelLinear",
-    .rules = RULES,
+    .rules = "x: T[..., k*max(ranks*(1 - input_is_parallel), 1)]; weight: T[n, k]; bias: T[n]; out: T[..., n]" FLOATS,
+    .ranks = "tp: x = part(x) if not input_is_parallel; bias = first(bias) if reduce_results; "
+             "out = all_reduce(out) if reduce_results",
     .category = "linear",
     .doc = "A linear layer of which this rank has some inputs; reduce_results adds up the results of all ranks.",
     .formula = FORMULA "(vLLM: RowParallelLinear)",

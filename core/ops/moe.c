@@ -185,8 +185,12 @@ const fl_op_def fl_op_moe_sum = {
   "block_size[0], (h + block_size[1] - 1) // block_size[1]] or uint8[e, 2*i, h/32]; "                                  \
   "w2_scale: float32[e] or float32[e, h] or float32[e, h, 1] or float32[e, (h + block_size[0] - 1) // "                \
   "block_size[0], (i + block_size[1] - 1) // block_size[1]] or uint8[e, h, i/32]; "
-#define ROUTED  "topk_weights: T|float32[m, k]; topk_ids: int32|int64[m, k]; "
-#define OPTIONS "expert_map: int32|int64[g]; w13_bias: T|float32[e, 2*i]; w2_bias: T|float32[e, h]; "
+/* All ranks have the same tokens, and some of the experts (expert_map), or a part of each; then a bias of the output is
+ * added once. */
+#define SHARED_TOKENS "ep, tp: out = all_reduce(out)"
+#define SHARED_BIASES "ep, tp: w2_bias = first(w2_bias) if not expert_map; out = all_reduce(out)"
+#define ROUTED        "topk_weights: T|float32[m, k]; topk_ids: int32|int64[m, k]; "
+#define OPTIONS       "expert_map: int32|int64[g]; w13_bias: T|float32[e, 2*i]; w2_bias: T|float32[e, h]; "
 /* What tests are drawn from: weights that keep sums near 1, as vLLM's tests have them. */
 #define EXPERTS_CASES                                                                                                  \
   "m: 1 2 33 0 128 640 900; h: 16 32 100; i: 8 16 48; e: 4 8; x: moderate; w13: -0.1..0.1; w2: -0.1..0.1; "            \
@@ -273,6 +277,7 @@ const fl_op_def fl_op_unquantized_fused_moe = {
               "Tensor? w13_bias=None, Tensor? w2_bias=None) -> Tensor out",
     .layers = "UnquantizedFusedMoEMethod:unquantized_fused_moe_method",
     .rules = EXPERTS ROUTED OPTIONS "out: T[m, h]; " FLOATS,
+    .ranks = SHARED_BIASES,
     .category = "mixture of experts",
     .doc = "Each token through its experts, their results weighted and added.",
     .formula = EXPERTS_FORMULA "(vLLM: UnquantizedFusedMoEMethod, fused_experts)",
@@ -299,6 +304,9 @@ const fl_op_def fl_op_modular_fused_moe = {
               "block_size=[128,128]) -> Tensor out",
     .layers = "FusedMoEModularMethod",
     .rules = CODED_EXPERTS ROUTED OPTIONS SCALES "out: T[m, h]; " FLOATS,
+    /* Each rank has tokens of its own; they meet where the experts are. */
+    .ranks = "ep: x = all_gather(x, 0); topk_weights = all_gather(topk_weights, 0); topk_ids = all_gather(topk_ids, "
+             "0); out = reduce_scatter(out, 0)",
     .category = "mixture of experts",
     .doc = "Each token through its experts in three steps: dispatch to the experts' ranks, experts, combine.",
     .formula = EXPERTS_FORMULA CODED_FORMULA "(vLLM: FusedMoEModularMethod)",
@@ -321,6 +329,7 @@ const fl_op_def fl_op_transformers_fused_moe = {
               "str activation=\"silu\") -> Tensor out",
     .layers = "TransformersFusedMoE,TransformersMoERunner",
     .rules = EXPERTS ROUTED "out: T[m, h]; " FLOATS,
+    .ranks = SHARED_TOKENS,
     .category = "mixture of experts",
     .doc = "Each token through the experts that the model itself chose, their results weighted and added.",
     .formula = EXPERTS_FORMULA "(vLLM: TransformersMoERunner)",
@@ -392,6 +401,7 @@ const fl_op_def fl_op_fused_moe = {
     .layers = "FusedMoE",
     .rules = CODED_EXPERTS "router_logits: R[m, n]; e_score_correction_bias: R|float32[n]; " OPTIONS SCALES
                            "out: T[m, h]; " FLOATS "; R = float32|float16|bfloat16",
+    .ranks = SHARED_BIASES,
     .category = "mixture of experts",
     .doc = "Routes each token by its router_logits and sends it through its experts.",
     .formula = "topk_weights, topk_ids = grouped_topk(router_logits, …) if use_grouped_topk, else topk_softmax "

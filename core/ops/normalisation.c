@@ -19,20 +19,10 @@
 /* vLLM IR overrides float16 for both ops. */
 static const fl_tolerance tolerance[] = {{FL_FLOAT16, 1e-2, 2e-3}, {0}};
 
-/* variance_size may be none. */
-static fl_status check_variance_size(fl_call *call, uint32_t index, const DLTensor *x) {
-  const fl_value *value = &call->values[index];
-  int64_t hidden = x->shape[x->ndim - 1];
-  if (value->type == FL_NONE || (value->v.i >= 1 && value->v.i <= hidden))
-    return FL_OK;
-  return fl_fail(call, FL_EINVAL, "argument 'variance_size': %lld, expected 1 to %lld (the last dimension of 'x')",
-                 (long long)value->v.i, (long long)hidden);
-}
-
 static fl_status check_rms_norm(fl_call *call) {
   enum { X, RESIDUAL, WEIGHT, EPSILON, VARIANCE_SIZE };
   fl_status status = fl_check_not_negative(call, EPSILON, "epsilon");
-  return status ? status : check_variance_size(call, VARIANCE_SIZE, call->values[X].v.tensor);
+  return status ? status : fl_check_variance_size(call, VARIANCE_SIZE, call->values[X].v.tensor);
 }
 
 const fl_op_def fl_op_rms_norm = {
@@ -54,7 +44,7 @@ const fl_op_def fl_op_rms_norm = {
 static fl_status check_fused_add_rms_norm(fl_call *call) {
   enum { X, X_RESIDUAL, WEIGHT, EPSILON, VARIANCE_SIZE };
   fl_status status = fl_check_not_negative(call, EPSILON, "epsilon");
-  return status ? status : check_variance_size(call, VARIANCE_SIZE, call->values[X].v.tensor);
+  return status ? status : fl_check_variance_size(call, VARIANCE_SIZE, call->values[X].v.tensor);
 }
 
 const fl_op_def fl_op_fused_add_rms_norm = {

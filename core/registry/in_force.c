@@ -1,6 +1,8 @@
 /* The policy in force in a thread: see in_force.h. */
 #include "core/registry/in_force.h"
 
+#include "core/schema.h"
+
 #include <string.h>
 
 const fl_scope *fl_scope_innermost(const fl_host *host) {
@@ -8,6 +10,22 @@ const fl_scope *fl_scope_innermost(const fl_host *host) {
   while (scope && scope->host != host)
     scope = scope->outer;
   return scope;
+}
+
+/* In the innermost scope with such a group; `name` 0: with any. */
+static const fl_ranks *ranks_in_scope(const fl_host *host, uint64_t name) {
+  for (const fl_scope *scope = fl_self.scope; scope; scope = scope->outer)
+    if (scope->host == host && scope->group && (!name || scope->group_name == name))
+      return scope->group;
+  return NULL;
+}
+
+const fl_ranks *fl_scope_find_ranks(const fl_op *op) {
+  const fl_ranks_plan *plan = op->schema->over_ranks;
+  const fl_ranks *found = plan->n_groups ? NULL : ranks_in_scope(op->host, 0);
+  for (uint32_t i = 0; i < plan->n_groups && !found; i++)
+    found = ranks_in_scope(op->host, plan->groups[i]);
+  return found ? found : ranks_in_scope(op->host, fl_ranks_group_of("world"));
 }
 
 fl_policy *fl_scope_policy(fl_host *host, bool *scoped) {

@@ -10,6 +10,12 @@
 /* The thread's innermost scope in the host; NULL: it is in none. No lock is needed. */
 const fl_scope *fl_scope_innermost(const fl_host *host);
 
+/* The ranks that share a call of the op, which is ready, in this thread; NULL: none do. No lock is needed. */
+const fl_ranks *fl_scope_find_ranks(const fl_op *op);
+static inline const fl_ranks *fl_scope_ranks(const fl_op *op) {
+  return fl_self.scope && op->schema->over_ranks ? fl_scope_find_ranks(op) : NULL;
+}
+
 /* Of that scope, else the host's own. Not retained. */
 fl_policy *fl_scope_policy(fl_host *host, bool *scoped);
 

@@ -1,5 +1,6 @@
 /* What an op says of itself: a public view of its schema. */
 #include "core/cases.h"
+#include "core/registry/in_force.h"
 #include "core/registry/registry.h"
 #include "core/schema.h"
 #include "core/support.h"
@@ -10,8 +11,15 @@ const char *fl_op_name(const fl_op *op) {
 
 /* An op whose handle was given out before anybody looked for it is looked for now. */
 static const fl_schema *schema_of(const fl_op *op) {
-  static const fl_schema none = {
-      .text = "", .rules = "", .category = "", .doc = "", .formula = "", .bytes = "", .flops = "", .parts = ""};
+  static const fl_schema none = {.text = "",
+                                 .rules = "",
+                                 .category = "",
+                                 .doc = "",
+                                 .formula = "",
+                                 .bytes = "",
+                                 .flops = "",
+                                 .parts = "",
+                                 .ranks = ""};
   return fl_registry_open(op) ? &none : op->schema;
 }
 
@@ -47,6 +55,10 @@ const char *fl_op_parts(const fl_op *op) {
   return schema_of(op)->parts;
 }
 
+const char *fl_op_ranks(const fl_op *op) {
+  return schema_of(op)->ranks;
+}
+
 uint32_t fl_op_argument_count(const fl_op *op) {
   return schema_of(op)->n_arguments;
 }
@@ -66,6 +78,16 @@ void fl_op_tolerance(const fl_op *op, DLDataType dtype, double *atol, double *rt
   *rtol = tolerance.rtol;
 }
 
+/* The call, with the ranks that share it in this thread. */
+static const fl_call *ask_of(const fl_op *op, const fl_call *call, fl_call *shared) {
+  const fl_ranks *group = fl_scope_ranks(op);
+  if (!group || !call || call->size < offsetof(fl_call, stream))
+    return call;
+  fl_sized_take(shared, sizeof *shared, call);
+  shared->group = group;
+  return shared;
+}
+
 /* The same for a function that may fail. */
 static fl_status open_for(const fl_op *op, const char *function) {
   return op ? fl_registry_open(op) : fl_error(FL_ENOENT, "%s: the op is NULL", function);
@@ -74,12 +96,13 @@ static fl_status open_for(const fl_op *op, const char *function) {
 fl_status fl_infer(const fl_op *op, const fl_call *call, fl_tensor_spec *results, uint32_t n_results,
                    size_t spec_size) {
   fl_tensor_spec specs[FL_SCHEMA_MAX_RESULTS];
+  fl_call shared;
   if (n_results && spec_size < FL_FIRST_SPEC_SIZE)
     return fl_error(FL_EINVAL, "fl_infer: spec_size is %zu, expected sizeof(fl_tensor_spec), %zu", spec_size,
                     sizeof *specs);
   fl_status status = open_for(op, "fl_infer");
   if (!status)
-    status = fl_schema_infer(op->schema, call, specs, n_results);
+    status = fl_schema_infer(op->schema, ask_of(op, call, &shared), specs, n_results);
   if (!status)
     fl_elements_give(results, spec_size, specs, sizeof *specs, n_results);
   return status;
@@ -88,12 +111,13 @@ fl_status fl_infer(const fl_op *op, const fl_call *call, fl_tensor_spec *results
 fl_status fl_op_cost(const fl_op *op, const fl_call *call, fl_cost *cost) {
   fl_bindings bindings;
   fl_tensor_spec results[FL_SCHEMA_MAX_RESULTS];
+  fl_call shared;
   fl_cost found = {.size = sizeof found};
   fl_status status = fl_sized_check(cost, offsetof(fl_cost, flops), "fl_op_cost: the cost's", "fl_cost");
   if (!status)
     status = open_for(op, "fl_op_cost");
   if (!status)
-    status = fl_schema_bind(op->schema, call, &bindings, results);
+    status = fl_schema_bind(op->schema, call = ask_of(op, call, &shared), &bindings, results);
   if (!status)
     status = fl_cost_evaluate(op->schema, call, &bindings, results, &found);
   if (!status)
@@ -102,8 +126,9 @@ fl_status fl_op_cost(const fl_op *op, const fl_call *call, fl_cost *cost) {
 }
 
 fl_status fl_check(const fl_op *op, const fl_call *call) {
+  fl_call shared;
   fl_status status = open_for(op, "fl_check");
-  return status ? status : fl_schema_check(op->schema, call);
+  return status ? status : fl_schema_check(op->schema, ask_of(op, call, &shared));
 }
 
 fl_status fl_generate_inputs(const fl_op *op, uint32_t dtype, uint64_t seed, uint64_t number, fl_input *inputs,

@@ -10,8 +10,6 @@
 fl_status fl_registry_init(fl_host *host); /* with the built-in ops */
 void fl_registry_free(fl_host *host);
 
-uint64_t fl_hash_name(const char *name, size_t length);
-
 /* The op, ready to be called; NULL if there is none, no message. For one that is not ready yet its entry is parsed and
  * the deferred plugins that list it are loaded. The caller is reading, and holds no lock. */
 fl_op *fl_registry_find(fl_host *host, const char *name);

@@ -486,6 +486,7 @@ static fl_status check_arguments(inspection *inspected, const fl_schema *schema,
   inspected->schema = schema;
   inspected->values = call->values;
   inspected->first = NULL;
+  inspected->bindings.ranks = fl_call_ranks(call) ? call->group->ranks : 1;
   fl_status status = check_values(inspected, 0, schema->n_arguments);
   if (!status)
     status = fl_match_arguments(schema, call->values, &inspected->bindings);

@@ -120,6 +120,10 @@ static outcome evaluate(const fl_rules *rules, const fl_bindings *bindings, unsi
     *value = bindings->names[node->left];
     return MATCH;
   }
+  if (node->operation == FL_RANKS) {
+    *value = bindings->ranks;
+    return MATCH;
+  }
   if (node->operation < FL_ADD)
     return node->operation == FL_LEADING ? count_leading(bindings, value)
                                          : evaluate_argument(node, bindings->values, value);

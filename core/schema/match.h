@@ -13,7 +13,8 @@ typedef struct fl_bindings {
   const fl_value *values;                /* the arguments, for what rules say by these alone; NULL: not known */
   uint32_t names_known, variables_known; /* bits */
   bool leading_known;
-  bool open; /* something depends on what another tensor says, and must be looked at again */
+  bool open;     /* something depends on what another tensor says, and must be looked at again */
+  int32_t ranks; /* of the call */
   int32_t n_leading;
   const int64_t *leading; /* the dimensions that `...` stands for */
   int64_t names[FL_RULES_MAX_NAMES];
@@ -23,7 +24,8 @@ typedef struct fl_bindings {
   uint8_t chosen[FL_SCHEMA_MAX_VALUES]; /* each tensor's alternative */
 } fl_bindings;
 
-/* Matches the arguments, whose types and tensors are known to be good. FL_EINVAL names argument, given and expected. */
+/* Matches the arguments, whose types and tensors are known to be good; bindings->ranks is set before. FL_EINVAL names
+ * argument, given and expected. */
 fl_status fl_match_arguments(const fl_schema *schema, const fl_value *values, fl_bindings *bindings);
 
 /* Value of an expression whose names are known; false if it has none. */

@@ -172,6 +172,10 @@ static fl_status compile_word(fl_expression *e, fl_operand *operand) {
     return compile_function(e, length, operand);
   if (behind == '[')
     return compile_element(e, operand);
+  if (*schema->ranks && length == strlen("ranks") && !memcmp(text, "ranks", length)) {
+    e->scan.at += length;
+    return add_node(e, (fl_rule_node){.operation = FL_RANKS}, operand);
+  }
   uint32_t i = fl_rules_find(rules, text, length), value = fl_schema_find(schema, text, length);
   if (value < schema->n_arguments && schema->values[value].type == FL_BOOL) {
     e->scan.at += length;

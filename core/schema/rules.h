@@ -7,8 +7,8 @@
  *               | variable "=" dtype ("|" dtype)* ["by" argument]   what a dtype variable may be, and the str that
  * names it alternative = (type ("|" type)* ["[" dimensions "]"] | "like" tensor) ["when" condition] type: a dtype, or
  * one capital letter, at most one dimensions  = ["..."] expression, ...                        + - * / // ( ) over
- * numbers, names, and NAME[number], given(NAME), numel(...), min(a, b), max(a, b); / is exact, // rounds down condition
- * = expression [("<" | "<=" | "==" | "!=" | ">=" | ">") expression] ("and" ...)*
+ * numbers, names, and NAME[number], given(NAME), numel(...), min(a, b), max(a, b), ranks; / is exact, // rounds down
+ * condition = expression [("<" | "<=" | "==" | "!=" | ">=" | ">") expression] ("and" ...)*
  *
  * Arguments are matched in the order of the text, each with its first alternative that fits; an expression binds its
  * one unknown name, unless it stands in //, min or max. Beside named dtypes a variable is only compared ("T|float32").
@@ -25,6 +25,7 @@ enum { FL_RULES_MAX_NAMES = 32, FL_RULES_MAX_VARIABLES = 8, FL_RULES_NONE = 0xff
 typedef enum fl_operation {
   FL_NUMBER,
   FL_NAME,    /* `left` is the name */
+  FL_RANKS,   /* how many ranks the call has */
   FL_LEADING, /* the number of elements that the leading dimensions make */
   FL_GIVEN,   /* is argument `left` given? */
   FL_FLAG,    /* the bool argument `left` */

@@ -3,6 +3,7 @@
 
 #include "core/schema/literal.h"
 #include "core/schema/parts.h"
+#include "core/schema/ranks.h"
 #include "core/schema/rules.h"
 #include "core/support.h"
 
@@ -404,11 +405,14 @@ fl_status fl_schema_create(const fl_op_def *def, fl_schema **schema) {
   created->bytes = keep_string(created, full.bytes);
   created->flops = keep_string(created, full.flops);
   created->parts = keep_string(created, full.parts);
+  created->ranks = keep_string(created, full.ranks);
   status = copy_tolerance(created, full.tolerance, full.tolerance_size);
   if (!status)
     status = fl_rules_compile(created, &created->compiled);
   if (!status)
     status = fl_parts_parse(created, &created->parsed);
+  if (!status)
+    status = fl_ranks_parse(created, &created->over_ranks);
 out:
   if (created->owned.failed)
     status = fl_error_no_memory();

@@ -33,6 +33,7 @@ typedef struct fl_schema {
   const char *cases, *bench;            /* "" if none */
   const char *bytes, *flops;            /* "" if none */
   const char *parts;                    /* "" if none */
+  const char *ranks;                    /* "" if none */
   uint32_t n_arguments, n_results;
   fl_argument *values;           /* arguments, then results */
   const fl_tolerance *tolerance; /* ended by dtype 0; NULL if none */
@@ -44,6 +45,7 @@ typedef struct fl_schema {
                                 arguments and, after them, the results; -1: the op has no tensor */
   struct fl_rules *compiled; /* parsed rules; NULL if none */
   struct fl_parts *parsed;   /* parts; NULL if none */
+  const struct fl_ranks_plan *over_ranks;           /* ranks; NULL if none */
   _Atomic(fl_derived *) derived[FL_SCHEMA_DERIVED]; /* set once, NULL before */
   uint64_t id;                                      /* no other schema of the process has or had it; not 0 */
 } fl_schema;

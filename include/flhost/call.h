@@ -15,7 +15,7 @@ extern "C" {
 #define FL_CALL(values_)                                                                                               \
   fl_call {                                                                                                            \
     (uint32_t)sizeof(fl_call), (uint32_t)(sizeof(values_) / sizeof((values_)[0])), (values_), NULL, NULL, 0, NULL, 0,  \
-        NULL                                                                                                           \
+        NULL, NULL                                                                                                     \
   }
 #else
 #define FL_CALL(values_)                                                                                               \

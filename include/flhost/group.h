@@ -5,7 +5,7 @@
  *     fl_group_make_id(host, kDLCPU, &id);
  *     fl_group *group;
  *     fl_group_create(host, &id, rank, ranks, NULL, &group);
- *     fl_all_reduce(group, x, x, n, fl_float32(), FL_REDUCE_SUM, NULL);
+ *     fl_all_reduce(group, x, x, n, (DLDataType){kDLFloat, 32, 1}, FL_REDUCE_SUM, NULL);
  *     fl_group_destroy(group);
  *
  * What moves the data is a communicator, which a plugin brings (communicator.h): shm between threads and processes of
@@ -21,7 +21,7 @@
 #define FLHOST_GROUP_H
 
 #include <flhost/communicator.h>
-#include <flhost/host.h>
+#include <flhost/scope.h>
 #include <string.h>
 
 #ifdef __cplusplus
@@ -157,6 +157,26 @@ FL_API fl_status fl_group_state(fl_group *group);
 /* Ends all waiting, in this rank and in the others, whose collectives fail. From any thread. FL_ENOTSUP: the
  * communicator cannot. */
 FL_API fl_status fl_group_abort(fl_group *group);
+
+/* ------------------------------------------------------------------------------------------------------ calls */
+
+/*
+ * A group for this thread's calls, until the scope is left (fl_scope_leave), under the policy in force. Ops that mean
+ * something over ranks (fl_op_ranks) are made by all ranks of the group together:
+ *
+ *     fl_scope scope;
+ *     fl_scope_group(host, tensor_parallel, &scope);
+ *     fl_row_parallel_linear(&ops, NULL, &x, &weight, NULL, true, true, false, &out);     adds up all ranks' results
+ *     fl_scope_leave(&scope);
+ *
+ * An op goes by the groups that it names ("tp", "ep"), the innermost scope with such a one; a group called "world", as
+ * one without a name is, is of all ops. In a scope with a group an implementation that fails is not replaced by
+ * another, and one that failed before is tried again (as under `strict`), since ranks that went different ways would
+ * wait for each other. All ranks make the same calls in the same order; where one makes none, the others' fail when the
+ * group's time is up. Results that are made over ranks are compact. FL_ESTATE: the host is frozen, or the group is
+ * another host's, of before a fork or broken; FL_EINVAL: a NULL.
+ */
+FL_API fl_status fl_scope_group(fl_host *host, fl_group *group, fl_scope *scope);
 
 /* ------------------------------------------------------------------------------------------------------ collectives */
 

@@ -42,6 +42,7 @@ FL_API const char *fl_op_category(const fl_op *op); /* "" if none */
 FL_API const char *fl_op_doc(const fl_op *op);      /* "" if none */
 FL_API const char *fl_op_formula(const fl_op *op);  /* "" if none */
 FL_API const char *fl_op_parts(const fl_op *op);    /* what a fused op is made of (fl_op_def.parts), "" if nothing */
+FL_API const char *fl_op_ranks(const fl_op *op);    /* what ranks do with it (fl_op_def.ranks), "" if nothing */
 FL_API uint32_t fl_op_argument_count(const fl_op *op);
 FL_API uint32_t fl_op_result_count(const fl_op *op);
 FL_API const fl_argument *fl_op_argument(const fl_op *op, uint32_t index); /* arguments, then results; else NULL */

@@ -94,6 +94,8 @@ typedef struct fl_ops {
   fl_op *modular_fused_moe;
   fl_op *transformers_fused_moe;
   fl_op *fused_moe;
+  fl_op *tensor_model_parallel_all_reduce;
+  fl_op *all_reduce_fused_add_rms_norm;
   fl_op *causal_conv1d;
   fl_op *selective_scan;
   fl_op *mamba_chunk_scan;
@@ -187,6 +189,8 @@ static inline fl_status fl_ops_init(fl_ops *ops, fl_host *host) {
   ops->modular_fused_moe = fl_op_handle(host, "modular_fused_moe");
   ops->transformers_fused_moe = fl_op_handle(host, "transformers_fused_moe");
   ops->fused_moe = fl_op_handle(host, "fused_moe");
+  ops->tensor_model_parallel_all_reduce = fl_op_handle(host, "tensor_model_parallel_all_reduce");
+  ops->all_reduce_fused_add_rms_norm = fl_op_handle(host, "all_reduce_fused_add_rms_norm");
   ops->causal_conv1d = fl_op_handle(host, "causal_conv1d");
   ops->selective_scan = fl_op_handle(host, "selective_scan");
   ops->mamba_chunk_scan = fl_op_handle(host, "mamba_chunk_scan");
@@ -1606,11 +1610,12 @@ static inline fl_status fl_replicated_linear(const fl_ops *ops, void *stream, DL
  * where  x: T[..., k]
  *        weight: T[n, k]
  *        bias: T[n]
- *        out: T[..., n]
+ *        out: T[..., n*ranks] when gather_output or T[..., n]
  *        T = float32|float16|bfloat16
  * bias: NULL for none.
  * Formula: out = x W^T + bias, weight stored as [n, k]; products and bias are added in float32 or better and rounded to
  * T once; skip_bias_add leaves the bias to the caller (vLLM: ColumnParallelLinear)
+ * Over ranks (fl_scope_group): tp: out = all_gather(out, -1) if gather_output
  */
 static inline fl_status fl_column_parallel_linear(const fl_ops *ops, void *stream, DLTensor *x, DLTensor *weight,
                                                   DLTensor *bias, bool gather_output, bool skip_bias_add,
@@ -1631,7 +1636,7 @@ static inline fl_status fl_column_parallel_linear(const fl_ops *ops, void *strea
  * A linear layer of which this rank has some inputs; reduce_results adds up the results of all ranks.
  *     row_parallel_linear(Tensor x, Tensor weight, Tensor? bias=None, bool input_is_parallel=True,
  *         bool reduce_results=True, bool skip_bias_add=False) -> Tensor out
- * where  x: T[..., k]
+ * where  x: T[..., k*max(ranks*(1 - input_is_parallel), 1)]
  *        weight: T[n, k]
  *        bias: T[n]
  *        out: T[..., n]
@@ -1639,6 +1644,8 @@ static inline fl_status fl_column_parallel_linear(const fl_ops *ops, void *strea
  * bias: NULL for none.
  * Formula: out = x W^T + bias, weight stored as [n, k]; products and bias are added in float32 or better and rounded to
  * T once; skip_bias_add leaves the bias to the caller (vLLM: RowParallelLinear)
+ * Over ranks (fl_scope_group): tp: x = part(x) if not input_is_parallel; bias = first(bias) if reduce_results; out =
+ * all_reduce(out) if reduce_results
  */
 static inline fl_status fl_row_parallel_linear(const fl_ops *ops, void *stream, DLTensor *x, DLTensor *weight,
                                                DLTensor *bias, bool input_is_parallel, bool reduce_results,
@@ -1826,6 +1833,7 @@ static inline fl_status fl_mxfp4_linear(const fl_ops *ops, void *stream, DLTenso
  * Formula: out = weight[row]; row = id without shard; with one, id - org_vocab_start for org_vocab_start <= id <
  * org_vocab_end, id - added_vocab_start + (org_vocab_end - org_vocab_start) + num_org_vocab_padding for
  * added_vocab_start <= id < added_vocab_end, else out = 0 (vLLM: VocabParallelEmbedding)
+ * Over ranks (fl_scope_group): tp: out = all_reduce(out) if org_vocab_end
  */
 static inline fl_status fl_vocab_parallel_embedding(const fl_ops *ops, void *stream, DLTensor *input_ids,
                                                     DLTensor *weight, int64_t org_vocab_start,
@@ -1846,15 +1854,16 @@ static inline fl_status fl_vocab_parallel_embedding(const fl_ops *ops, void *str
 }
 
 /*
- * The logits of this rank's part of the vocabulary.
+ * The logits of this rank's part of the vocabulary; with a group those of all ranks.
  *     parallel_lm_head(Tensor hidden_states, Tensor weight, Tensor? bias=None) -> Tensor logits
  * where  hidden_states: T[..., h]
  *        weight: T[v, h]
  *        bias: T[v]
- *        logits: T[..., v]
+ *        logits: T[..., v*ranks]
  *        T = float32|float16|bfloat16
  * bias: NULL for none.
  * Formula: logits = hidden_states W^T + bias, rounded to T once (vLLM: ParallelLMHead, as LogitsProcessor uses it)
+ * Over ranks (fl_scope_group): tp: logits = all_gather(logits, -1)
  */
 static inline fl_status fl_parallel_lm_head(const fl_ops *ops, void *stream, DLTensor *hidden_states, DLTensor *weight,
                                             DLTensor *bias, DLTensor *logits) {
@@ -1875,11 +1884,12 @@ static inline fl_status fl_parallel_lm_head(const fl_ops *ops, void *stream, DLT
  * where  hidden_states: T[..., h]
  *        weight: T[v, h]
  *        bias: T[v]
- *        logits: T[..., org_vocab_size] or T[..., v]
+ *        logits: T[..., org_vocab_size] or T[..., v*ranks]
  *        T = float32|float16|bfloat16
  * bias, org_vocab_size, soft_cap: NULL for none.
  * Formula: l = (hidden_states W^T + bias)[..., :org_vocab_size]; with soft_cap l = tanh(l / soft_cap) * soft_cap;
  * logits = l * scale; rounded to T after each step (vLLM: LogitsProcessor)
+ * Over ranks (fl_scope_group): tp: org_vocab_size = none; logits = all_gather(logits, -1)
  */
 static inline fl_status fl_logits_processor(const fl_ops *ops, void *stream, DLTensor *hidden_states, DLTensor *weight,
                                             DLTensor *bias, const int64_t *org_vocab_size, const double *soft_cap,
@@ -2086,6 +2096,7 @@ static inline fl_status fl_moe_sum(const fl_ops *ops, void *stream, DLTensor *x,
  * sum over j of topk_weights[m, j] * t3, in float32; t1, t2, t3, out rounded to T. With apply_router_weight_on_input
  * (topk 1) x is multiplied by the weight instead. activation: silu, gelu, gelu_tanh, swigluoai or swiglustep (vLLM:
  * UnquantizedFusedMoEMethod, fused_experts)
+ * Over ranks (fl_scope_group): ep, tp: w2_bias = first(w2_bias) if not expert_map; out = all_reduce(out)
  */
 static inline fl_status fl_unquantized_fused_moe(const fl_ops *ops, void *stream, DLTensor *x, DLTensor *w13,
                                                  DLTensor *w2, DLTensor *topk_weights, DLTensor *topk_ids,
@@ -2137,6 +2148,8 @@ static inline fl_status fl_unquantized_fused_moe(const fl_ops *ops, void *stream
  * of int8 or float8 are codes, each times the scale of its expert, its row, or its block of block_size; those of uint8
  * are MXFP4, 2 in a byte, with a power of two 2^(byte - 127) for each 32 columns, as mxfp4_linear has them; x is not
  * quantised (vLLM: FusedMoEModularMethod)
+ * Over ranks (fl_scope_group): ep: x = all_gather(x, 0); topk_weights = all_gather(topk_weights, 0); topk_ids =
+ * all_gather(topk_ids, 0); out = reduce_scatter(out, 0)
  */
 static inline fl_status fl_modular_fused_moe(const fl_ops *ops, void *stream, DLTensor *x, DLTensor *w13, DLTensor *w2,
                                              DLTensor *topk_weights, DLTensor *topk_ids, const char *activation,
@@ -2180,6 +2193,7 @@ static inline fl_status fl_modular_fused_moe(const fl_ops *ops, void *stream, DL
  * sum over j of topk_weights[m, j] * t3, in float32; t1, t2, t3, out rounded to T. With apply_router_weight_on_input
  * (topk 1) x is multiplied by the weight instead. activation: silu, gelu, gelu_tanh, swigluoai or swiglustep (vLLM:
  * TransformersMoERunner)
+ * Over ranks (fl_scope_group): ep, tp: out = all_reduce(out)
  */
 static inline fl_status fl_transformers_fused_moe(const fl_ops *ops, void *stream, DLTensor *x, DLTensor *w13,
                                                   DLTensor *w2, DLTensor *topk_ids, DLTensor *topk_weights,
@@ -2230,6 +2244,7 @@ static inline fl_status fl_transformers_fused_moe(const fl_ops *ops, void *strea
  * float8 are codes, each times the scale of its expert, its row, or its block of block_size; those of uint8 are MXFP4,
  * 2 in a byte, with a power of two 2^(byte - 127) for each 32 columns, as mxfp4_linear has them; x is not quantised
  * (vLLM: FusedMoE)
+ * Over ranks (fl_scope_group): ep, tp: w2_bias = first(w2_bias) if not expert_map; out = all_reduce(out)
  */
 static inline fl_status fl_fused_moe(const fl_ops *ops, void *stream, DLTensor *x, DLTensor *w13, DLTensor *w2,
                                      DLTensor *router_logits, int64_t top_k, bool renormalize, bool use_grouped_topk,
@@ -2263,6 +2278,60 @@ static inline fl_status fl_fused_moe(const fl_ops *ops, void *stream, DLTensor *
   fl_call call;
   fl_ops_call(&call, values, 21, stream);
   return fl_invoke(ops->fused_moe, &call);
+}
+
+/*
+ * The sum of all ranks' x; x itself without a group.
+ *     tensor_model_parallel_all_reduce(Tensor x) -> Tensor out
+ * where  x: T[..., h]
+ *        out: T[..., h]
+ *        T = float32|float16|bfloat16
+ * Formula: out = sum over the ranks of x (vLLM: tensor_model_parallel_all_reduce)
+ * Over ranks (fl_scope_group): tp: out = all_reduce(out)
+ */
+static inline fl_status fl_tensor_model_parallel_all_reduce(const fl_ops *ops, void *stream, DLTensor *x,
+                                                            DLTensor *out) {
+  fl_value values[2];
+  values[0] = fl_required_tensor(x);
+  values[1] = fl_required_tensor(out);
+  fl_call call;
+  fl_ops_call(&call, values, 2, stream);
+  return fl_invoke(ops->tensor_model_parallel_all_reduce, &call);
+}
+
+/*
+ * The sum of all ranks' x and x_residual, normalised by its root mean square: the end of a layer that ranks share, and
+ * the beginning of the next.
+ *     all_reduce_fused_add_rms_norm(Tensor(a!) x, Tensor(b!) x_residual, Tensor? weight, float epsilon,
+ *         int? variance_size=None) -> (Tensor(a) out, Tensor(b) residual_out)
+ * where  x: T[..., H]
+ *        x_residual: T[..., H]
+ *        weight: T|float32[H]
+ *        T = float32|float16|bfloat16
+ *        out: as x
+ *        residual_out: as x_residual
+ * out may be the very tensor x (in place); else x stays as it is.
+ * residual_out may be the very tensor x_residual (in place); else x_residual stays as it is.
+ * weight, variance_size: NULL for none.
+ * Formula: out, residual_out = fused_add_rms_norm(tensor_model_parallel_all_reduce(x), x_residual, weight, epsilon,
+ * variance_size) (vLLM: pattern AllReduceFusedAddRMSNorm)
+ * Over ranks (fl_scope_group): tp:
+ */
+static inline fl_status fl_all_reduce_fused_add_rms_norm(const fl_ops *ops, void *stream, DLTensor *x,
+                                                         DLTensor *x_residual, DLTensor *weight, double epsilon,
+                                                         const int64_t *variance_size, DLTensor *out,
+                                                         DLTensor *residual_out) {
+  fl_value values[7];
+  values[0] = fl_required_tensor(x);
+  values[1] = fl_required_tensor(x_residual);
+  values[2] = fl_tensor(weight);
+  values[3] = fl_float(epsilon);
+  values[4] = variance_size ? fl_int(*variance_size) : fl_none();
+  values[5] = fl_required_tensor(out);
+  values[6] = fl_required_tensor(residual_out);
+  fl_call call;
+  fl_ops_call(&call, values, 7, stream);
+  return fl_invoke(ops->all_reduce_fused_add_rms_norm, &call);
 }
 
 /*

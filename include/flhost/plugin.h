@@ -189,6 +189,20 @@ static inline fl_value fl_ints(const int64_t *ints, uint32_t length) {
 /* What was made of weights for calls with them: fl_prepared_data. */
 typedef struct fl_prepared fl_prepared;
 
+/* The ranks of a call: this one and others, each with a call of its own, that make one result together. */
+typedef struct fl_ranks fl_ranks;
+struct fl_collective; /* communicator.h */
+struct fl_ranks {
+  uint32_t size;       /* sizeof(fl_ranks) of the host */
+  int32_t rank, ranks; /* 0 to ranks - 1; how many there are */
+  const char *name;    /* of their group, "tp" */
+  const char *communicator;
+  /* Makes one collective of these ranks, as fl_collective_run does: on the stream that it names. The words for an error
+   * go to `message`. */
+  fl_status (*collective)(const fl_ranks *ranks, const struct fl_collective *collective, char *message,
+                          size_t message_size);
+};
+
 /*
  * One call of an op, the same for all ops. `values` holds the arguments and then the results, in the order of the
  * schema. The caller provides every output tensor (fl_infer says shapes and dtypes); an optional result is FL_NONE
@@ -206,6 +220,9 @@ typedef struct fl_call {
   void *workspace;     /* scratch memory on the call's device, aligned to 256; NULL = none (fl_impl.workspace_size) */
   size_t workspace_size;
   const fl_prepared *prepared; /* what fl_prepare made of its weights (fl_impl.prepares); NULL = nothing */
+  /* Whom the call is shared with: set by the host, in a scope with a group (fl_scope_group) and for an implementation
+   * that says FL_IMPL_RANKS; a caller leaves it NULL. NULL: nobody. */
+  const fl_ranks *group;
 } fl_call;
 
 /* Most bytes of a result that is a string, with the NUL. */
@@ -296,8 +313,14 @@ enum {
                                      the argument into the output first when the caller gave two tensors */
   FL_IMPL_DETERMINISTIC = 1 << 1, /* the same bits with any number of threads */
   FL_IMPL_PRIORITY_ZERO = 1 << 2, /* `priority` is really 0 */
-  FL_IMPL_OPAQUE = 1 << 3         /* takes opaque calls, too (fl_invoke_opaque): `values` is NULL then and `count` 0 */
+  FL_IMPL_OPAQUE = 1 << 3,        /* takes opaque calls, too (fl_invoke_opaque): `values` is NULL then and `count` 0 */
+  FL_IMPL_RANKS = 1 << 4          /* does all of fl_op_def.ranks itself where fl_call.group is given */
 };
+
+/* A call's ranks; NULL: it is this process's alone. */
+static inline const fl_ranks *fl_call_ranks(const fl_call *call) {
+  return call->size >= offsetof(fl_call, group) + sizeof call->group ? call->group : NULL;
+}
 
 /* Longest op name, impl_id, vendor or name of a component, in bytes without the NUL. */
 #define FL_NAME_MAX 127
@@ -411,7 +434,8 @@ typedef struct fl_op_def {
    * Further terms of expressions:
    * - bool arguments, which are 1 or 0; stride[0], an element of an int[] argument;
    * - given(x): 1 if the argument is not none, else 0; numel(...): how many elements the leading dimensions make;
-   * - min(a, b), max(a, b).
+   * - min(a, b), max(a, b);
+   * - ranks, in an op that has `ranks` below: how many the call has, 1 without a group.
    * A dimension's name is told by a size in + - * /, but not in //, min and max.
    *
    * A result may be `like` a tensor argument, and its alternatives may have conditions, comparisons by < <= == != >= >
@@ -501,6 +525,30 @@ typedef struct fl_op_def {
    * what each part's own implementations take under the policy in force. NULL = none.
    */
   const char *parts;
+  /*
+   * What a call means where ranks share it (fl_scope_group), as text: the groups that it goes by, the first that is
+   * there, then a colon, and what becomes of arguments before the kernel runs and of results behind it.
+   *
+   *     "tp: x = part(x) if not input_is_parallel; bias = first(bias); out = all_reduce(out) if reduce_results"
+   *     "ep: x = all_gather(x, 0); out = reduce_scatter(out, 0)"
+   *
+   * Of an argument:
+   * - part(x): this rank's part of the last dimension;
+   * - first(x): on the first rank x, on the others none;
+   * - none: none;
+   * - all_gather(x, 0): all ranks' rows, in the order of ranks.
+   * Of a result, which the kernel computes of this rank's arguments:
+   * - all_reduce(out): the sum of all ranks';
+   * - all_gather(out, -1): all ranks' columns in the order of ranks, as many of them as the result has;
+   * - reduce_scatter(out, 0): this rank's rows of the sum.
+   * `if` and `if not` name a bool, or what may be none: then whether it is given. A group called "world" is of all ops,
+   * and `any:` goes by any group. Nothing behind the colon: only implementations of FL_IMPL_RANKS, and the parts, know
+   * what to do with ranks.
+   *
+   * The host does all that around whichever implementation was chosen, which sees this rank's part alone and no group;
+   * one that is first in the order and says FL_IMPL_RANKS gets the whole call instead. NULL = ranks do not matter.
+   */
+  const char *ranks;
 } fl_op_def;
 
 /* ---------------------------------------------------------------------------------------------------- components */

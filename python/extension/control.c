@@ -66,14 +66,14 @@ static PyObject *plugin_directories(PyObject *self, PyObject *none) {
 }
 
 static PyObject *register_op(PyObject *self, PyObject *arguments, PyObject *keywords) {
-  static char *names[] = {"schema", "rules", "category", "doc",    "formula", "cases",
-                          "bytes",  "flops", "bench",    "layers", "parts",   NULL};
+  static char *names[] = {"schema", "rules", "category", "doc",   "formula", "cases", "bytes",
+                          "flops",  "bench", "layers",   "parts", "ranks",   NULL};
   fl_py_host *host = fl_py_open_host(self);
   fl_op_def op = {.size = sizeof op};
   fl_status status = FL_OK;
-  if (!host || !PyArg_ParseTupleAndKeywords(arguments, keywords, "s|$zzzzzzzzzz:register_op", names, &op.schema,
+  if (!host || !PyArg_ParseTupleAndKeywords(arguments, keywords, "s|$zzzzzzzzzzz:register_op", names, &op.schema,
                                             &op.rules, &op.category, &op.doc, &op.formula, &op.cases, &op.bytes,
-                                            &op.flops, &op.bench, &op.layers, &op.parts))
+                                            &op.flops, &op.bench, &op.layers, &op.parts, &op.ranks))
     return NULL;
   FL_PY_WITHOUT_GIL(status = fl_register_op(host->host, &op));
   return nothing(status);
@@ -178,7 +178,7 @@ PyMethodDef fl_py_control_methods[] = {
     FL_PY_METHOD_WITH_KEYWORDS(
         register_op,
         "($self, schema, *, rules=None, category=None, doc=None, formula=None, cases=None, bytes=None, "
-        "flops=None, bench=None, layers=None, parts=None)",
+        "flops=None, bench=None, layers=None, parts=None, ranks=None)",
         "Defines an op: 'my_op(Tensor x, float alpha=1.0) -> Tensor out'."),
     FL_PY_METHOD(set_global_policy, METH_O, "($self, policy)", "In force for every call outside with blocks."),
     FL_PY_METHOD(reset_global_policy, METH_NOARGS, "($self)", "Reads environment and files again."),

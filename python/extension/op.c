@@ -114,6 +114,8 @@ static bool write_doc(FILE *text, const fl_py_op *op) {
     fprintf(text, "\nFormula:\n    %s\n", fl_op_formula(op->op));
   if (fl_op_parts(op->op)[0])
     fprintf(text, "\nParts:\n    %s\n", fl_op_parts(op->op));
+  if (fl_op_ranks(op->op)[0])
+    fprintf(text, "\nOver ranks:\n    %s\n", fl_op_ranks(op->op));
   fprintf(text, "\nSchema:\n    %s\n", fl_op_schema(op->op));
   return done;
 }
@@ -270,6 +272,7 @@ static PyGetSetDef op_attributes[] = {
     TEXT("bytes", fl_op_bytes, "Bytes that a call moves, as text."),
     TEXT("flops", fl_op_flops, "Operations on floating-point numbers of a call, as text."),
     TEXT("parts", fl_op_parts, "What a fused op is made of, as text."),
+    TEXT("ranks", fl_op_ranks, "What ranks that share a call do with it, as text."),
     {"arguments", op_values, NULL, "Its arguments: a tuple of dicts.", NULL},
     {"results", op_values, NULL, "Its results: a tuple of dicts.", (void *)1},
     {"call", op_call, NULL, "The function that calls it.", NULL},

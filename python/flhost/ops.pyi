@@ -693,7 +693,7 @@ def parallel_lm_head(
     out: _Tensor | None = None,
     stream: int | None = None,
 ) -> _T:
-    """The logits of this rank's part of the vocabulary."""
+    """The logits of this rank's part of the vocabulary; with a group those of all ranks."""
 
 def logits_processor(
     hidden_states: _T,
@@ -855,6 +855,26 @@ def fused_moe(
     stream: int | None = None,
 ) -> _T:
     """Routes each token by its router_logits and sends it through its experts."""
+
+def tensor_model_parallel_all_reduce(
+    x: _T,
+    *,
+    out: _Tensor | None = None,
+    stream: int | None = None,
+) -> _T:
+    """The sum of all ranks' x; x itself without a group."""
+
+def all_reduce_fused_add_rms_norm(
+    x: _T,
+    x_residual: _Tensor,
+    weight: _Tensor | None,
+    epsilon: float,
+    variance_size: int | None = None,
+    *,
+    out: tuple[_Tensor | None, _Tensor | None] | None = None,
+    stream: int | None = None,
+) -> tuple[_T, _T]:
+    """The sum of all ranks' x and x_residual, normalised by its root mean square: the end of a layer that ranks share, and the beginning of the next."""
 
 def causal_conv1d(
     x: _T,

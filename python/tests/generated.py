@@ -140,6 +140,7 @@ class Library:
         host = flhost.default_host()
         ops = [host.op(name) for name in host.ops()]
         self.rules: dict[str, str] = {op.name: op.rules for op in ops}
+        self.over_ranks: dict[str, bool] = {op.name: bool(op.ranks) for op in ops}
         self.schemas: dict[str, Schema] = {op.name: parse(op.schema) for op in ops}
 
     def dtype_name(self, dtype: _DLDataType) -> str:

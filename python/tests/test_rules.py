@@ -15,7 +15,7 @@ CALLS = 400
 @pytest.mark.parametrize("name", sorted(library.schemas))
 def test_rules_infer_what_the_library_infers(name: str) -> None:
     schema = library.schemas[name]
-    rules = Rules(schema, library.rules[name])
+    rules = Rules(schema, library.rules[name], library.over_ranks[name])
     agreed = refused = 0
     for call in library.calls(name, range(CALLS)):
         if call.results is None:  # by the entry's own check, too, which Python has not
@@ -34,7 +34,7 @@ def test_rules_refuse_what_the_library_refuses_by_them(name: str) -> None:
     """A dimension more, and an element more, of each tensor: where the rules refuse, the library does, and the other way
     round unless it was the entry's check that spoke."""
     schema = library.schemas[name]
-    rules = Rules(schema, library.rules[name])
+    rules = Rules(schema, library.rules[name], library.over_ranks[name])
     for call in library.calls(name, range(20)):
         if call.results is None:
             continue
@@ -129,3 +129,11 @@ def test_torch_gets_two_overloads(text: str, allocating: str, writing: str | Non
 
 def test_nothing_here_needs_torch() -> None:
     assert not hasattr(rules_module, "torch")
+
+
+def test_rules_of_an_op_over_ranks_are_of_one_rank_in_python() -> None:
+    schema = parse("f(Tensor x, bool gather=True) -> Tensor out")
+    rules = Rules(schema, "x: T[n]; out: T[n*ranks] when gather or T[n]", True)
+    assert rules.infer([Tensor((4,), "float32"), True]) == (Tensor((4,), "float32"),)
+    with pytest.raises(RulesError):
+        Rules(schema, "x: T[n]; out: T[n*ranks]").infer([Tensor((4,), "float32"), True])

@@ -195,6 +195,7 @@ static fl_status run_layer_norm(void *self, fl_call *call) {
 static const gpu_op ops[] = {
     OP("rms_norm", run_rms_norm),
     OP("fused_add_rms_norm", run_rms_norm),
+    OP("all_reduce_fused_add_rms_norm", run_rms_norm), /* of one rank; over more the host runs the parts */
     OP("gemma_rms_norm", run_gemma_rms_norm),
     OP("rms_norm_gated", run_rms_norm_gated),
     OP("mixer2_gated_rms_norm", run_mixer2_gated_rms_norm),

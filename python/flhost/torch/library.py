@@ -59,7 +59,7 @@ class _Op:
     def __init__(self, op: Any):
         self.name: str = op.name
         self.schema = schemas.parse(op.schema)
-        self.rules = Rules(self.schema, op.rules)
+        self.rules = Rules(self.schema, op.rules, bool(op.ranks))
 
     def bind(self, overload: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> list[Any]:
         """All values of a call, in the order of torch's schema."""

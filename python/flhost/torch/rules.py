@@ -76,8 +76,9 @@ class Alternative:
 
 
 class _Parser:
-    def __init__(self, text: str, schema: Schema):
+    def __init__(self, text: str, schema: Schema, over_ranks: bool):
         self.text = text
+        self.over_ranks = over_ranks
         self.schema = schema
         self.types = {value.name: value.type for value in schema.arguments}
         self.at = 0
@@ -114,6 +115,8 @@ class _Parser:
             return node
         if token[0].isdigit():
             return ("number", int(token))
+        if self.over_ranks and token == "ranks":
+            return ("number", 1)  # groups are C's: in Python a call is this process's alone
         if self.peek() == "(":
             return self.function(token)
         if self.peek() == "[" and self.types.get(token) == "int[]":
@@ -412,10 +415,10 @@ class _Bindings:
 
 
 class Rules:
-    """The rules of one op."""
+    """The rules of one op; `over_ranks`: it says what ranks do with it, so that its rules know how many there are."""
 
-    def __init__(self, schema: Schema, text: str):
-        parser = _Parser(text, schema)
+    def __init__(self, schema: Schema, text: str, over_ranks: bool = False):
+        parser = _Parser(text, schema, over_ranks)
         parser.rules()
         arguments = {value.name for value in schema.arguments}
         self.schema = schema
