@@ -551,7 +551,7 @@ static void named(fl_host *of, fl_group *group) {
   fl_group_destroy(pipeline);
 }
 
-START_TEST(an_op_goes_by_the_groups_that_it_names) {
+START_TEST(G5_an_op_goes_by_the_groups_that_it_names) {
   start();
   ranks_as_threads(host, 3, named);
   stop();
@@ -591,7 +591,7 @@ static void vendors_own(fl_host *of, fl_group *group) {
   leave();
 }
 
-START_TEST(one_that_knows_ranks_gets_the_whole_call) {
+START_TEST(G5_one_that_knows_ranks_gets_the_whole_call) {
   const fl_impl impl = {.size = sizeof impl,
                         .flags = FL_IMPL_RANKS,
                         .op_name = "all_reduce_fused_add_rms_norm",
@@ -638,7 +638,7 @@ static void no_fallback(fl_host *of, fl_group *group) {
   let_go();
 }
 
-START_TEST(with_a_group_none_takes_the_place_of_one_that_fails) {
+START_TEST(G6_none_takes_the_place_of_one_that_fails) {
   const fl_impl impl = {.size = sizeof impl,
                         .op_name = "silu_and_mul",
                         .impl_id = "default.bad",
@@ -856,9 +856,9 @@ static void add_tests(TCase *tests) {
   tcase_add_loop_test(tests, G5_a_block_over_2_and_4_ranks_is_as_on_one, 0, 3);
   tcase_add_loop_test(tests, rules_know_how_many_ranks_there_are_in_a_scope, 0, 2);
   tcase_add_test(tests, prepared_weights_serve_a_call_over_ranks);
-  tcase_add_test(tests, an_op_goes_by_the_groups_that_it_names);
-  tcase_add_test(tests, one_that_knows_ranks_gets_the_whole_call);
-  tcase_add_test(tests, with_a_group_none_takes_the_place_of_one_that_fails);
+  tcase_add_test(tests, G5_an_op_goes_by_the_groups_that_it_names);
+  tcase_add_test(tests, G5_one_that_knows_ranks_gets_the_whole_call);
+  tcase_add_test(tests, G6_none_takes_the_place_of_one_that_fails);
   tcase_add_test(tests, a_part_that_fails_is_the_calls_error);
   tcase_add_test(tests, where_the_host_does_nothing_only_those_that_know_ranks_are_called);
   tcase_add_test(tests, wrong_calls_are_refused_with_words_and_leave_the_group_whole);

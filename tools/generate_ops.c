@@ -286,6 +286,7 @@ static bool write_header(fl_text *text, fl_schema *const *schemas, size_t n) {
                     "  call->workspace = NULL;\n"
                     "  call->workspace_size = 0;\n"
                     "  call->prepared = NULL;\n"
+                    "  call->group = NULL;\n"
                     "}\n");
   for (size_t i = 0; i < n; i++) {
     fl_text_add(text, "\n");

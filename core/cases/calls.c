@@ -27,6 +27,7 @@ typedef struct draft {
   fl_input *inputs;
   fl_known known;
   fl_bindings bindings; /* what the rules' expressions need */
+  fl_value attributes[FL_SCHEMA_MAX_VALUES];
   int32_t n_leading;
   int64_t leading[FL_MAX_DIMS];
 } draft;
@@ -347,6 +348,14 @@ static fl_status choose_tensor(draft *d, uint32_t index) {
   return status ? status : choose_contents(d, found.cases, index, choice);
 }
 
+/* Sizes may depend on what is no tensor. A call to test is of one rank. */
+static void bind_attributes(draft *d) {
+  for (uint32_t i = 0; i < d->schema->n_arguments; i++)
+    d->attributes[i] = d->inputs[i].value;
+  d->bindings.values = d->attributes;
+  d->bindings.ranks = 1;
+}
+
 /* The whole call, into the caller's inputs. */
 static fl_status generate(draft *d, fl_input *given, uint32_t n_inputs, size_t input_size) {
   const fl_schema *schema = d->schema;
@@ -368,6 +377,7 @@ static fl_status generate(draft *d, fl_input *given, uint32_t n_inputs, size_t i
   fl_status status = choose_unspecified(d);
   if (!status)
     status = choose_specified(d);
+  bind_attributes(d);
   if (!status)
     status = choose_variables(d);
   for (uint32_t i = 0; i < n_inputs && !status; i++)

@@ -221,6 +221,7 @@ static inline void fl_ops_call(fl_call *call, fl_value *values, uint32_t count, 
   call->workspace = NULL;
   call->workspace_size = 0;
   call->prepared = NULL;
+  call->group = NULL;
 }
 
 /*
