@@ -2,6 +2,7 @@
 #include "cli/cli.h"
 #include "cli/device.h"
 #include "cli/run_print.h"
+#include "cli/run_ranks.h"
 #include "cli/trial.h"
 
 #include <dirent.h>
@@ -215,6 +216,7 @@ typedef struct running {
   DLDevice device;
   const run_list *jobs;
   int repeat;
+  int32_t ranks;
   run_forms forms;
   size_t next;
   struct run_shared {
@@ -265,7 +267,7 @@ static void run_jobs_here(void *context) {
   for (size_t i = r->next; i < r->jobs->n; i++) {
     const run_job *job = &r->jobs->items[i];
     trial_doing(job->path, NULL);
-    run_report report = run_file(r->host, r->device, job->path, job->out_path, r->repeat);
+    run_report report = run_file(r->host, r->device, job->path, job->out_path, r->repeat, r->ranks);
     if (report.problem)
       cli_error("%s: %s", job->path, report.problem);
     keep_report(&r->shared->reports[i], &report);
@@ -288,10 +290,10 @@ static void take_end(running *r, const trial_outcome *outcome) {
   r->next++;
 }
 
-static int run_jobs(fl_host *host, DLDevice device, const run_list *jobs, int repeat, run_forms forms,
+static int run_jobs(fl_host *host, DLDevice device, const run_list *jobs, int repeat, int32_t ranks, run_forms forms,
                     const trial_limits *limits) {
   size_t size = sizeof(struct run_shared) + jobs->n * sizeof(shared_report);
-  running r = {.host = host, .device = device, .jobs = jobs, .repeat = repeat, .forms = forms};
+  running r = {.host = host, .device = device, .jobs = jobs, .repeat = repeat, .ranks = ranks, .forms = forms};
   int status = EXIT_OK;
   for (size_t i = 0; i < jobs->n && !status; i++)
     if (jobs->items[i].out_path)
@@ -318,20 +320,23 @@ static int run_jobs(fl_host *host, DLDevice device, const run_list *jobs, int re
   return status;
 }
 
-static int parse_repeat(const char *text, int *repeat) {
+/* Leaves *number as it is where the option is not given. */
+static int parse_number(const char *option, const char *text, int most, int *number) {
   char *end;
+  if (!text)
+    return EXIT_OK;
   errno = 0;
   long value = strtol(text, &end, 10);
-  if (errno || end == text || *end || value < 1 || value > REPEAT_MAX) {
-    cli_error("--repeat: '%s' is not a number from 1 to %d", text, REPEAT_MAX);
+  if (errno || end == text || *end || value < 1 || value > most) {
+    cli_error("--%s: '%s' is not a number from 1 to %d", option, text, most);
     return EXIT_USAGE;
   }
-  *repeat = (int)value;
+  *number = (int)value;
   return EXIT_OK;
 }
 
 int command_run(int argc, char **argv) {
-  const char *repeat_text = NULL, *timeout_text = NULL, *device_text = "cpu";
+  const char *repeat_text = NULL, *ranks_text = NULL, *timeout_text = NULL, *device_text = "cpu";
   trial_limits limits = {.seconds = TIMEOUT};
   DLDevice device;
   run_forms forms = {0};
@@ -340,6 +345,7 @@ int command_run(int argc, char **argv) {
       CLI_DEVICE_INDEX(&device_text),
       {"out", "DIR", "write the results into DIR, under the names of the files", NULL, &jobs.out},
       {"repeat", "N", "time the fastest of N calls after one to warm up (5)", NULL, &repeat_text},
+      {"ranks", "N", "share calls among N ranks, threads of this process: the results are joined", NULL, &ranks_text},
       {"summary", NULL, "one line for each operator instead of each file", &forms.summary, NULL},
       {"timeout", "S", "a file that takes longer hangs (300); 0: none does", NULL, &timeout_text},
       {"in-process", NULL, "call in this process, for a debugger: a crash ends the command", &limits.in_process, NULL},
@@ -356,16 +362,20 @@ int command_run(int argc, char **argv) {
       "'after.NAME'. A file of a call that failed has its tensors laid out as they were, and what the call writes "
       "beside "
       "its results is found. With --device they are copied to that device, and the results back; a call's time is then "
-      "that until the device is done. They are called in another process: what crashes, exits or hangs is said, "
+      "that until the device is done. With --ranks an operator that ranks can share gets a shard of its "
+      "arguments on each of them, as many as divide it evenly (WHY says how many), and the joined results are "
+      "compared; "
+      "other operators are called as ever. They are called in another process: what crashes, exits or hangs is said, "
       "and the files behind it run.\n"
       "Exit status 0: all well. 1: a result is not as expected. 2: a file, a setting or a call was bad. 3: there "
       "is no implementation for a call.",
       options};
-  int status, repeat = REPEAT_DEFAULT, first = cli_parse(&syntax, argc, argv, &status);
+  int status, repeat = REPEAT_DEFAULT, ranks = 1, first = cli_parse(&syntax, argc, argv, &status);
   fl_host *host = NULL;
   if (first < 0)
     return status;
-  if (repeat_text && (status = parse_repeat(repeat_text, &repeat)))
+  if ((status = parse_number("repeat", repeat_text, REPEAT_MAX, &repeat)) ||
+      (status = parse_number("ranks", ranks_text, RUN_RANKS_MOST, &ranks)))
     return status;
   if (timeout_text && !cli_amount("timeout", timeout_text, 1e6, &limits.seconds))
     return EXIT_USAGE;
@@ -380,8 +390,12 @@ int command_run(int argc, char **argv) {
     status = !cli_device(host, device_text, &device) ? EXIT_USAGE
              : device.device_type != kDLCPU          ? cli_check_device_apart(host, device, &limits)
                                                      : EXIT_OK;
+  if (host && !status && ranks > 1 && device.device_type != kDLCPU) {
+    cli_error("--ranks: ranks are threads of this process on the processor, not with --device %s", device_text);
+    status = EXIT_USAGE;
+  }
   if (host && !status)
-    status = run_jobs(host, device, &jobs, repeat, forms, &limits);
+    status = run_jobs(host, device, &jobs, repeat, ranks, forms, &limits);
   fl_host_destroy(host);
   jobs_free(&jobs);
   return status;

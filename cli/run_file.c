@@ -7,6 +7,7 @@
 #include "cli/compare.h"
 #include "cli/device.h"
 #include "cli/placement.h"
+#include "cli/run_ranks.h"
 #include "cli/safetensors.h"
 #include "cli/trial.h"
 
@@ -28,6 +29,7 @@ typedef struct run_case {
   safetensors file, results; /* results: out.* and after.*, as they are written */
   json_t *attributes;
   DLDevice device;
+  int32_t ranks;            /* that share the call */
   fl_value *values;         /* arguments, then results; tensors on the host */
   fl_value *passed;         /* the same as they are passed: tensors on the device */
   device_tensor *on_device; /* by value; of a call on the host, or that is placed, none */
@@ -458,9 +460,12 @@ static bool report_who_ran(run_case *run) {
   if (!ran)
     return fail(run, RUN_ERROR, "the host does not say which implementation ran");
   run->report->impl_id = strdup(ran->impl_id);
+  char over[32] = "";
+  if (run->ranks > 1)
+    snprintf(over, sizeof over, "over %d ranks; ", run->ranks);
   int printed = selected && strcmp(selected, ran->impl_id)
-                    ? asprintf(&run->report->why, "fallback from '%s'; %s", selected, ran->reason)
-                    : asprintf(&run->report->why, "%s", ran->reason);
+                    ? asprintf(&run->report->why, "%sfallback from '%s'; %s", over, selected, ran->reason)
+                    : asprintf(&run->report->why, "%s%s", over, ran->reason);
   if (printed < 0)
     run->report->why = NULL;
   return (run->report->impl_id && run->report->why) || no_memory(run);
@@ -472,10 +477,25 @@ static double now_us(void) {
   return (double)now.tv_sec * 1e6 + (double)now.tv_nsec / 1e3;
 }
 
+static bool call_failed(run_case *run, fl_status status, const char *words) {
+  return fail(run, status == FL_ENOIMPL || status == FL_ENOTSUP ? RUN_NO_IMPL : RUN_ERROR, "%s", words);
+}
+
+/* On as many ranks as divide it: the file's tensors lie where the command put them. */
+static bool call_shared(run_case *run, double *time_us) {
+  char words[RUN_RANKS_WORDS] = "";
+  fl_status status = run_over_ranks(run->host, run->op, run->values, run->ranks, time_us, words);
+  if (status == FL_EINTERNAL)
+    return fail(run, RUN_FAILED, "%s", words);
+  return !status || call_failed(run, status, words);
+}
+
 static bool call_once(run_case *run, double *time_us) {
   fl_call call = {.size = sizeof call, .count = run->n_arguments + run->n_results, .values = run->passed};
   if (!renew_tensors(run))
     return false;
+  if (run->ranks > 1)
+    return call_shared(run, time_us);
   being_called = is_placed(run) ? &run->placed : NULL;
   trial_set_locate(locate);
   double start = now_us();
@@ -484,9 +504,7 @@ static bool call_once(run_case *run, double *time_us) {
     status = fl_device_synchronize(run->host, run->device, NULL, false);
   *time_us = now_us() - start;
   being_called = NULL;
-  if (!status)
-    return true;
-  return fail(run, status == FL_ENOIMPL || status == FL_ENOTSUP ? RUN_NO_IMPL : RUN_ERROR, "%s", fl_error_message());
+  return !status || call_failed(run, status, fl_error_message());
 }
 
 /* ----------------------------------------------------------------------------------------------------- comparison */
@@ -508,12 +526,36 @@ static DLTensor shown_part(const DLTensor *result, const DLTensor *expected) {
   return part;
 }
 
+static double largest_element(const DLTensor *tensor) {
+  const fl_element_type *type = fl_element_type_of(tensor->dtype);
+  size_t n = type ? safetensors_data_size(tensor) / (tensor->dtype.bits / 8) : 0;
+  double largest = 0;
+  for (size_t i = 0; i < n; i++) {
+    double size = fabs(type->get(tensor->data, (int64_t)i));
+    if (size > largest && isfinite(size))
+      largest = size;
+  }
+  return largest;
+}
+
+/* What ranks add up each of them has rounded before, to 16 bits perhaps: half a unit in the last place of numbers as
+ * large as the largest result, for each rank. */
+static double rounded_before(const run_case *run, const DLTensor *expected) {
+  const char *text = fl_op_ranks(run->op);
+  bool adds_up = strstr(text, "all_reduce(") || strstr(text, "reduce_scatter(");
+  bool is_half = expected->dtype.bits == 16 && expected->dtype.code != kDLInt;
+  if (run->ranks < 2 || !adds_up || !is_half)
+    return 0;
+  return ldexp(largest_element(expected), expected->dtype.code == kDLBfloat ? -9 : -12) * run->ranks;
+}
+
 static void compare_tensor(run_case *run, const DLTensor *result, const DLTensor *expected, const char *name) {
   const char *exact = safetensors_metadata(&run->file, "bitexact");
-  bool bit_exact = exact && !strcmp(exact, "yes") && ran_reference(run);
+  bool bit_exact = exact && !strcmp(exact, "yes") && ran_reference(run) && run->ranks < 2;
   fl_tolerance allowed = cli_tolerance(run->op, expected->dtype);
   if (bit_exact)
     allowed.atol = allowed.rtol = 0;
+  allowed.atol += rounded_before(run, expected);
   DLTensor part = shown_part(result, expected);
   comparison found = compare_tensors(&part, expected, allowed.atol, allowed.rtol, bit_exact);
   run_report *report = run->report;
@@ -615,6 +657,7 @@ static bool is_right(run_case *run) {
 static bool call_op(run_case *run, int repeat) {
   double time_us = 0, best = DBL_MAX;
   int n = repeat + 1 > run->needed ? repeat + 1 : run->needed;
+  run->ranks = is_placed(run) ? 1 : run_ranks_of(run->op, run->values, run->ranks);
   if (!remember_calls(run))
     return false;
   for (int i = 1; i <= n; i++) {
@@ -694,10 +737,10 @@ static void run_free(run_case *run) {
   safetensors_free(&run->file);
 }
 
-run_report run_file(fl_host *host, DLDevice device, const char *path, const char *out_path, int repeat) {
+run_report run_file(fl_host *host, DLDevice device, const char *path, const char *out_path, int repeat, int32_t ranks) {
   char error[SAFETENSORS_ERROR_MAX];
   run_report report = {.path = path, .status = RUN_OK, .time_us = -1};
-  run_case run = {.host = host, .device = device, .report = &report};
+  run_case run = {.host = host, .device = device, .ranks = ranks, .report = &report};
   run.results.metadata = json_object();
   if (!run.results.metadata)
     no_memory(&run);

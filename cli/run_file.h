@@ -31,9 +31,10 @@ typedef struct run_report {
 /*
  * Reads `path`, calls the op that its metadata names with the tensors and attributes in it, on `device`, once to warm
  * up and then `repeat` times, and compares with the results in it. With `out_path` (or NULL) the results are written
- * there. The host should count calls (FL_HOST_STATISTICS): that tells which implementation ran.
+ * there. What ranks can share is called on so many of them, or fewer where it does not divide, as threads of this
+ * process. The host should count calls (FL_HOST_STATISTICS): that tells which implementation ran.
  */
-run_report run_file(fl_host *host, DLDevice device, const char *path, const char *out_path, int repeat);
+run_report run_file(fl_host *host, DLDevice device, const char *path, const char *out_path, int repeat, int32_t ranks);
 
 void run_report_free(run_report *report);
 

@@ -454,6 +454,53 @@ START_TEST(out_where_nothing_can_be_written_is_exit_status_2) {
 }
 END_TEST
 
+/* ----------------------------------------------------------------------------------------------------------- ranks */
+
+static const struct shared_case {
+  const char *ranks, *file, *over;
+} shared_cases[] = {
+    {"4", "column_parallel_linear/f32_7x64x96.safetensors", "over 4 ranks"},
+    {"2", "row_parallel_linear/bf16_7x64x96.safetensors", "over 2 ranks"},
+    {"7", "parallel_lm_head/f32_1x33x256.safetensors", "over 3 ranks"}, /* 33 words */
+    {"4", "unquantized_fused_moe", "over 4 ranks"},
+    {"4", "tensor_model_parallel_all_reduce/bf16_3x66.safetensors", "over 4 ranks"},
+    {"3", "silu_and_mul/f32_1x64_0.safetensors", NULL}, /* ranks have no meaning for it */
+};
+enum { N_SHARED = sizeof shared_cases / sizeof *shared_cases };
+
+START_TEST(a_call_over_ranks_gives_what_one_gives) {
+  char path[512];
+  copy_built("plugins/shm.so", "plugins");
+  snprintf(path, sizeof path, "tests/golden/%s", shared_cases[_i].file);
+  outcome run = FLHOST("run", "--ranks", shared_cases[_i].ranks, "--json", path);
+  assert_status(run, 0);
+  if (shared_cases[_i].over)
+    assert_contains(run.out, shared_cases[_i].over);
+  else
+    ck_assert_ptr_null(strstr(run.out, "ranks"));
+}
+END_TEST
+
+START_TEST(a_wrong_result_over_ranks_is_found) {
+  static const vector wrong[] = {{"x", {1, 2, 3, 4}, 4}, {"out.out", {1, 2, 3, 5}, 4}, {NULL, {0}, 0}};
+  copy_built("plugins/shm.so", "plugins");
+  outcome run =
+      FLHOST("run", "--ranks", "3", file("a.safetensors", METADATA("op", "tensor_model_parallel_all_reduce"), wrong));
+  assert_status(run, 1);
+  assert_contains(run.err, "'out.out': 1 of 4 elements differ");
+}
+END_TEST
+
+START_TEST(ranks_that_cannot_come_together_are_an_error_with_the_reason) {
+  static const char path[] = "tests/golden/tensor_model_parallel_all_reduce/bf16_3x66.safetensors";
+  outcome run = FLHOST("run", "--ranks", "2", path);
+  assert_contains(run.err, "no communicator for device type cpu is available");
+  ck_assert_int_ne(run.status, 0);
+  assert_status(FLHOST("run", "--ranks", "0", path), 2);
+  assert_contains(FLHOST("run", "--ranks", "many", path).err, "--ranks: 'many' is not a number from 1 to 64");
+}
+END_TEST
+
 static void add_tests(TCase *tests) {
   tcase_add_checked_fixture(tests, set_up, end_scenario);
   tcase_add_test(tests, golden_files_agree_under_the_default_policy_and_say_what_ran_and_why);
@@ -466,6 +513,9 @@ static void add_tests(TCase *tests) {
   tcase_add_test(tests, the_summary_says_where_several_implementations_ran);
   tcase_add_test(tests, an_explanation_after_the_calls_says_what_failed_in_them);
   tcase_add_test(tests, json_has_the_documented_keys);
+  tcase_add_loop_test(tests, a_call_over_ranks_gives_what_one_gives, 0, N_SHARED);
+  tcase_add_test(tests, a_wrong_result_over_ranks_is_found);
+  tcase_add_test(tests, ranks_that_cannot_come_together_are_an_error_with_the_reason);
   tcase_add_test(tests, a_wrong_result_is_exit_status_1_and_names_the_element);
   tcase_add_test(tests, an_error_that_is_no_number_is_null_in_json);
   tcase_add_test(tests, a_result_of_another_shape_fails);
