@@ -9,6 +9,7 @@
 
 static void set_up_ranks(void) {
   copy_built("plugins/shm.so", "plugins");
+  copy_built("plugins/cpu.so", "plugins");
   setting("VLLM_FL_LOG_LEVEL=ERROR");
   setting("PATH=/usr/bin:/bin");
 }
@@ -36,16 +37,16 @@ START_TEST(ranks_of_a_program_come_together) {
   outcome run = FLHOST("launch", "--ranks", "4", "--", ranks_program());
   ck_assert_int_eq(run.status, 0);
   ck_assert_str_eq(run.err, "");
-  ck_assert_str_eq(run.out, "4 ranks by shm: 4, the sum of their numbers is 6, of the squares 14\n");
+  ck_assert_str_eq(run.out, "4 ranks by shm, 210 of 840 inner features each: as one rank alone, within 1e-5\n");
   run = FLHOST("launch", "-n", "1", ranks_program());
-  ck_assert_str_eq(run.out, "1 ranks by shm: 1, the sum of their numbers is 0, of the squares 0\n");
+  ck_assert_str_eq(run.out, "1 ranks by shm, 840 of 840 inner features each: as one rank alone, within 1e-5\n");
 }
 END_TEST
 
 START_TEST(alone_a_program_is_rank_0_of_1) {
   set_up_ranks();
   outcome run = run_built("tests/ranks", (const char *const[]){NULL});
-  ck_assert_str_eq(run.out, "1 ranks by shm: 1, the sum of their numbers is 0, of the squares 0\n");
+  ck_assert_str_eq(run.out, "1 ranks by shm, 840 of 840 inner features each: as one rank alone, within 1e-5\n");
 }
 END_TEST
 
@@ -66,7 +67,7 @@ START_TEST(ranks_of_other_launchers_meet_through_a_file) {
     snprintf(all, sizeof all, "unset FLHOST_RANK FLHOST_RANKS FLHOST_LOCAL_RANK FLHOST_GROUP_ID; %s", script);
     outcome run = FLHOST("launch", "-n", "1", SHELL(all));
     ck_assert_str_eq(run.err, "");
-    ck_assert_str_eq(run.out, "3 ranks by shm: 3, the sum of their numbers is 3, of the squares 5\n");
+    ck_assert_str_eq(run.out, "3 ranks by shm, 280 of 840 inner features each: as one rank alone, within 1e-5\n");
     ck_assert_int_ne(access(scratch("id"), F_OK), 0); /* gone when they have met */
   }
 }
@@ -93,7 +94,7 @@ START_TEST(ranks_of_mpirun_need_no_file) {
   assert_contains(run.err, "rank"); /* shm's need one */
   setting("VLLM_FL_COMMUNICATOR=mpi,shm");
   run = FLHOST("launch", "-n", "1", "--device", "cpu", SHELL(script));
-  assert_contains(run.out, "3 ranks by mpi: 3, the sum of their numbers is 3, of the squares 5\n");
+  assert_contains(run.out, "3 ranks by mpi, 280 of 840 inner features each: as one rank alone, within 1e-5\n");
 }
 END_TEST
 
