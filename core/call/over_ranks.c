@@ -280,6 +280,9 @@ static fl_status run_shared(fl_binding *binding, fl_call *call) {
   const fl_op *op = binding->op;
   fl_rank_call part;
   fl_call room = *call;
+  uint32_t n = op->schema->n_arguments + op->schema->n_results;
+  if (call->count != n) /* where nobody checks calls */
+    return fl_error(FL_EINVAL, "%s: %u values, expected %u", op->name, (unsigned)call->count, (unsigned)n);
   fl_status status = fl_rank_call_make(op, call, NULL, &part);
   if (!status)
     status = fl_workspace_bring_bytes(op, &room, part.used);
@@ -309,7 +312,7 @@ fl_status fl_run_over_ranks(void *self, fl_call *call) {
   const fl_ranks *group = call->group;
   if (!group || !binding->op->schema->over_ranks->n_steps || takes_whole(binding, call))
     return fl_run_candidates(binding, call);
-  if (group->ranks > 1 && call->count <= FL_SCHEMA_MAX_VALUES)
+  if (group->ranks > 1)
     return fl_settle(run_shared(binding, call));
   fl_call alone = *call;
   alone.group = NULL;

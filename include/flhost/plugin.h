@@ -314,7 +314,8 @@ enum {
   FL_IMPL_DETERMINISTIC = 1 << 1, /* the same bits with any number of threads */
   FL_IMPL_PRIORITY_ZERO = 1 << 2, /* `priority` is really 0 */
   FL_IMPL_OPAQUE = 1 << 3,        /* takes opaque calls, too (fl_invoke_opaque): `values` is NULL then and `count` 0 */
-  FL_IMPL_RANKS = 1 << 4          /* does all of fl_op_def.ranks itself where fl_call.group is given */
+  FL_IMPL_RANKS = 1 << 4          /* does all of fl_op_def.ranks itself where fl_call.group is given; its supports_args
+                                     then says the same on all ranks: by types, shapes and attributes alone */
 };
 
 /* A call's ranks; NULL: it is this process's alone. */

@@ -1,4 +1,5 @@
-/* An op that somebody brings: schema, rules, cases and sizes to bench, a line each; then calls by them. */
+/* An op that somebody brings: schema, rules, cases, sizes to bench and what ranks do with it, a line each; then calls
+ * by them. */
 #include <flhost/flhost.h>
 #include <flhost/testing.h>
 
@@ -47,15 +48,20 @@ static void generate(const fl_op *op) {
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
-  const char *lines[5];
-  fuzz_split(data, size, lines, 4);
-  fl_op_def def = {.size = sizeof def, .schema = lines[0], .rules = lines[1], .cases = lines[2], .bench = lines[3]};
+  const char *lines[6];
+  fuzz_split(data, size, lines, 5);
+  fl_op_def def = {.size = sizeof def,
+                   .schema = lines[0],
+                   .rules = lines[1],
+                   .cases = lines[2],
+                   .bench = lines[3],
+                   .ranks = lines[4]};
   fl_host *host = new_host(), *other = new_host();
   if (!fl_register_op(host, &def)) {
     const fl_op *op = find_op(host, def.schema);
     generate(op);
     /* The canonical text is another spelling of the same op. */
-    fl_op_def canonical = {.size = sizeof def, .schema = fl_op_schema(op), .rules = lines[1]};
+    fl_op_def canonical = {.size = sizeof def, .schema = fl_op_schema(op), .rules = lines[1], .ranks = lines[4]};
     if (fl_register_op(other, &canonical))
       fuzz_broken("%s is canonical, but: %s", canonical.schema, fl_error_message());
     if (strcmp(fl_op_schema(find_op(other, canonical.schema)), canonical.schema) != 0)
