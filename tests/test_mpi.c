@@ -7,6 +7,8 @@
 
 #include <dlfcn.h>
 #include <math.h>
+#include <signal.h>
+#include <stdatomic.h>
 
 static const DLDataType float32 = {kDLFloat, 32, 1};
 
@@ -15,8 +17,10 @@ enum { PATIENCE = 100 };
 
 static fl_host *host;
 
+/* TEST_ENDLESS: without a limit of time, so that MPI's own collectives are used. */
 static void host_with_mpi(const char *setting) {
-  const char *const environment[] = {"VLLM_FL_PLATFORM=cpu", setting, NULL};
+  const char *const environment[] = {"VLLM_FL_PLATFORM=cpu", setting,
+                                     getenv("TEST_ENDLESS") ? "VLLM_FL_COMM_TIMEOUT_S=0" : NULL, NULL};
   host = test_host(environment, 0);
   ck_ok(fl_load_plugin(host, built("plugins/mpi.so")));
 }
@@ -134,8 +138,69 @@ static void check_nan(fl_group *group) {
   }
 }
 
+/* How many of MPI's own collectives the plugin has called (tests/plugins/counting_mpi.c). */
+static int counted(void) {
+  atomic_int *count = dlsym(RTLD_DEFAULT, "counted_collectives");
+  ck_assert_msg(count != NULL, "the library that counts is not there");
+  return *count;
+}
+
+/* Each of MPI's own, or none of them. */
+static void check_which(fl_group *group) {
+  enum { MOST = 7 };
+  float send[MOST * MOST] = {0}, recv[MOST * MOST];
+  int64_t counts[MOST], offsets[MOST];
+  int before = counted(), made = 0;
+  for (int i = 0; i < world; i++) {
+    counts[i] = 1;
+    offsets[i] = i;
+  }
+  for (int kind = 0; kind < FL_COLLECTIVES; kind++) {
+    bool is_root = fl_group_rank(group) == 0;
+    if (kind == FL_SEND || kind == FL_RECV)
+      continue;
+    fl_collective c = fl_collective_of((fl_collective_kind)kind, send, recv, kind != FL_BARRIER, float32, NULL);
+    c.send_counts = c.recv_counts = counts;
+    c.send_offsets = c.recv_offsets = offsets;
+    c.recv = !is_root && (kind == FL_REDUCE || kind == FL_GATHER) ? NULL : c.recv;
+    c.send = !is_root && (kind == FL_BROADCAST || kind == FL_SCATTER) ? NULL : c.send;
+    ck_ok(fl_collective_run(group, &c));
+    made += kind == FL_ALL_TO_ALL_V ? 2 : 1; /* before it, whether all fits */
+    ck_assert_msg(counted() - before == (getenv("TEST_ENDLESS") && world > 1 ? made : 0), "%s: %d were MPI's own",
+                  fl_collective_name(kind), counted() - before);
+  }
+}
+
+/* Which bits get lost where integers overflow, how truths are written, and parts that leave gaps. */
+static void check_what_mpi_does_otherwise(fl_group *group) {
+  const DLDataType int32 = {kDLInt, 32, 1}, truth = {FL_DTYPE_BOOL, 8, 1};
+  int32_t x = INT32_MAX, y;
+  uint8_t all = 2, any = fl_group_rank(group) == 0 ? 4 : 0, result;
+  ck_ok(fl_all_reduce(group, &x, &y, 1, int32, FL_REDUCE_SUM, NULL));
+  ck_assert_int_eq(y, (int32_t)((uint32_t)INT32_MAX * (uint32_t)world));
+  ck_ok(fl_all_reduce(group, &all, &result, 1, truth, FL_REDUCE_PROD, NULL));
+  ck_assert_uint_eq(result, 1);
+  ck_ok(fl_all_reduce(group, &any, &result, 1, truth, FL_REDUCE_MAX, NULL));
+  ck_assert_uint_eq(result, 1);
+  float send[16], part = -1;
+  int64_t counts[8] = {0}, offsets[8];
+  for (int i = 0; i < 16; i++)
+    send[i] = (float)i;
+  for (int i = 0; i < world; i++) {
+    counts[i] = 1;
+    offsets[i] = 2 * (world - 1 - i); /* the last is the first */
+  }
+  fl_collective c = fl_collective_of(FL_REDUCE_SCATTER_V, send, &part, 0, float32, NULL);
+  c.recv_counts = counts;
+  c.recv_offsets = offsets;
+  ck_ok(fl_collective_run(group, &c));
+  ck_assert_float_eq(part, (float)(offsets[fl_group_rank(group)] * world));
+}
+
 START_TEST(collectives) {
   fl_group *group = join_all(0), *part, *other;
+  check_which(group);
+  check_what_mpi_does_otherwise(group);
   check_collectives(host, group, world > 2 ? 2 : 4);
   check_nan(group);
   large_ones(group);
@@ -329,6 +394,40 @@ static void *abort_soon(void *group) {
   return NULL;
 }
 
+/* One rank has a limit of time, and so no rank uses what cannot be given up. */
+START_TEST(one_has_a_limit) {
+  const fl_group_options limited = {.size = sizeof limited, .timeout = PATIENCE};
+  fl_group *group = join_all(me == 1 ? PATIENCE : 0), *endless, *part;
+  int before = counted();
+  check_collectives(host, group, 2);
+  ck_assert_int_eq(counted(), before);
+  ck_ok(fl_group_split(group, 0, 0, NULL, &endless));
+  check_collectives(host, endless, 2);
+  ck_assert_int_gt(counted(), before);
+  ck_ok(fl_group_split(endless, 0, 0, me == 0 ? &limited : NULL, &part));
+  before = counted();
+  check_collectives(host, part, 2);
+  ck_assert_int_eq(counted(), before);
+  fl_group_destroy(part);
+  fl_group_destroy(endless);
+  fl_group_destroy(group);
+  end_well();
+}
+END_TEST
+
+/* The last ends, and mpirun ends the others while they wait for it. */
+START_TEST(dies) {
+  float x = 1;
+  fl_group *group = join_all(0);
+  ck_ok(fl_all_reduce(group, &x, &x, 1, float32, FL_REDUCE_SUM, NULL));
+  end_well();
+  if (me == world - 1)
+    kill(getpid(), SIGKILL);
+  ck_ok(fl_all_reduce(group, &x, &x, 1, float32, FL_REDUCE_SUM, NULL));
+  put(shared("came-back", me), "1", 1);
+}
+END_TEST
+
 START_TEST(aborted) {
   fl_group *group = join_all(0);
   pthread_t thread;
@@ -379,6 +478,8 @@ static const struct {
     {"groups_of_a_part", &groups_of_a_part},
     {"late", &late},
     {"late_to_join", &late_to_join},
+    {"one_has_a_limit", &one_has_a_limit},
+    {"dies", &dies},
     {"aborted", &aborted},
     {"unequal", &unequal},
 };
@@ -477,8 +578,49 @@ static void run_case(int ranks, const char *name, int number) {
 static const int numbers_of_ranks[] = {1, 2, 3, 4, 7};
 enum { NUMBERS = sizeof numbers_of_ranks / sizeof *numbers_of_ranks };
 
+/* Ranks, which are started after this, count MPI's own collectives; they have limits of time, or none. */
+static void count_own(bool endless) {
+  setenv("FLHOST_MPI", built("tests/counting_mpi.so"), 1);
+  if (endless)
+    setenv("TEST_ENDLESS", "1", 1);
+}
+
 START_TEST(ranks_of_mpirun_come_together_and_split) {
+  count_own(false);
   run_ranks(numbers_of_ranks[_i], "collectives");
+}
+END_TEST
+
+START_TEST(without_a_limit_of_time_they_use_the_collectives_of_mpi) {
+  count_own(true);
+  run_ranks(numbers_of_ranks[_i], "collectives");
+}
+END_TEST
+
+START_TEST(where_one_rank_has_a_limit_none_uses_them) {
+  count_own(true);
+  run_ranks(3, "one_has_a_limit");
+}
+END_TEST
+
+START_TEST(groups_of_two_threads_use_them_at_the_same_time) {
+  count_own(true);
+  run_ranks(2, "two_threads");
+}
+END_TEST
+
+START_TEST(a_rank_that_dies_ends_the_others) {
+  char file[32];
+  count_own(_i);
+  run_ranks(3, "dies");
+  for (int i = 0; i < 3; i++) {
+    snprintf(file, sizeof file, "came-back-%d", i);
+    ck_assert_msg(access(in_scratch(file), F_OK) != 0, "rank %d came back from a collective without the last", i);
+  }
+  size_t length;
+  char *log = (char *)read_file(in_scratch("log"), &length);
+  ck_assert_msg(memmem(log, length, "signal 9", 8) != NULL, "mpirun does not name the rank's end");
+  free(log);
 }
 END_TEST
 
@@ -561,6 +703,10 @@ END_TEST
 static void add_tests(TCase *tests) {
   tcase_add_checked_fixture(tests, set_up, tear_down);
   tcase_add_loop_test(tests, ranks_of_mpirun_come_together_and_split, 0, NUMBERS);
+  tcase_add_loop_test(tests, without_a_limit_of_time_they_use_the_collectives_of_mpi, 0, NUMBERS);
+  tcase_add_test(tests, where_one_rank_has_a_limit_none_uses_them);
+  tcase_add_test(tests, groups_of_two_threads_use_them_at_the_same_time);
+  tcase_add_loop_test(tests, a_rank_that_dies_ends_the_others, 0, 2);
   tcase_add_test(tests, an_mpi_that_the_engine_initialised_is_used_and_left_to_it);
   tcase_add_test(tests, groups_of_two_threads_do_not_wait_for_each_other);
   tcase_add_test(tests, a_process_alone_is_told_to_use_mpirun);

@@ -36,7 +36,13 @@ $(BUILD)/tests/test_cli $(BUILD)/tests/test_doctor $(BUILD)/tests/test_platform_
 $(BUILD)/tests/test_bench_kernels: | $(BENCH_FIGURES) $(COMMAND) $(PLUGINS)
 $(BUILD)/tests/test_bench: | $(BENCH) $(BENCH_ARCHIVE) $(BENCH_PLUGINS) $(BENCH_FIGURES) $(PLUGINS)
 $(BUILD)/tests/test_shm_communicator $(BUILD)/tests/test_shm_failures: | $(SHM_PLUGIN)
-$(BUILD)/tests/test_mpi: | $(MPI_PLUGIN) $(SHM_PLUGIN)
+ifneq ($(MPI_PLUGIN),)
+COUNTING_MPI := $(BUILD)/tests/counting_mpi.so
+$(COUNTING_MPI): tests/plugins/counting_mpi.c
+	@mkdir -p $(@D)
+	$(CC) $(BASE) $(MPI_CFLAGS:-I%=-isystem %) $(CFLAGS) -o $@ $< -shared -Wl,-z,now $(LINK) -Wl,--no-as-needed $(MPI_LIBS)
+endif
+$(BUILD)/tests/test_mpi: | $(MPI_PLUGIN) $(SHM_PLUGIN) $(COUNTING_MPI)
 $(BUILD)/tests/test_save_call: | $(COMMAND) $(CPU_PLUGIN)
 $(BUILD)/tests/test_guard $(BUILD)/tests/test_canary $(BUILD)/tests/test_host_fallback: | $(CPU_PLUGIN) $(BUILD)/tests/plugins/device.so
 $(BUILD)/tests/test_groups $(BUILD)/tests/test_over_ranks: | $(BUILD)/tests/plugins/communicators.so $(BUILD)/tests/plugins/device.so $(CPU_PLUGIN) $(SHM_PLUGIN)

@@ -1,11 +1,12 @@
 /*
- * Collectives, of messages between each two ranks (rank.c says why). A reduction is cut into as many parts as there are
- * ranks: each gets all ranks' elements of its part, reduces them, and gives the result to all. It goes by the loops of
- * shm, in the order of ranks and rounded once, so that the numbers are the same with either; MPI's own reductions
- * promise no order, know no 16-bit floats, and not what becomes of a NaN.
+ * Collectives, of messages between each two ranks (rank.c says why), or MPI's own (own.c). A reduction is cut into as
+ * many parts as there are ranks: each gets all ranks' elements of its part, reduces them, and gives the result to all.
+ * It goes by the loops of shm, in the order of ranks and rounded once, so that the numbers are the same with either;
+ * MPI's own reductions promise no order, know no 16-bit floats, and not what becomes of a NaN.
  */
 #include "plugins/mpi/collectives.h"
 
+#include "plugins/mpi/own.h"
 #include "plugins/shm/reduce.h"
 
 #include <string.h>
@@ -103,7 +104,7 @@ fl_status mpi_move(void *self, fl_rank *rank, const fl_collective *c) {
   int giver = c->kind == FL_SCATTER ? c->root : ALL, taker = c->kind == FL_GATHER ? c->root : ALL;
   fl_status status = mpi_enter(rank, c->kind);
   (void)self;
-  if (status)
+  if (status || mpi_own(rank, c, &status))
     return status;
   if (c->kind == FL_ALL_GATHER_V || c->kind == FL_ALL_TO_ALL_V)
     to = (parts){.counts = c->recv_counts, .offsets = c->recv_offsets, .size = size};
@@ -121,7 +122,7 @@ fl_status mpi_broadcast(void *self, fl_rank *rank, const fl_collective *c) {
   const parts all = whole(bytes), each = cut(bytes, rank->n);
   fl_status status = mpi_enter(rank, c->kind);
   (void)self;
-  if (status)
+  if (status || mpi_own(rank, c, &status))
     return status;
   if (rank->me == c->root)
     copy(c->recv, c->send, bytes);
@@ -136,6 +137,8 @@ fl_status mpi_broadcast(void *self, fl_rank *rank, const fl_collective *c) {
 fl_status mpi_barrier(void *self, fl_rank *rank, const fl_collective *c) {
   fl_status status = mpi_enter(rank, c->kind);
   (void)self;
+  if (status || mpi_own(rank, c, &status))
+    return status;
   for (int peer = 0; peer < rank->n && !status; peer++)
     if (peer != rank->me)
       mpi_receive(rank, peer, NULL, 0);
@@ -193,8 +196,10 @@ static shm_reduce_fn loop_of(fl_rank *rank, const fl_collective *c, fl_status *s
 fl_status mpi_all_reduce(void *self, fl_rank *rank, const fl_collective *c) {
   const size_t bytes = (size_t)c->count * element(c);
   fl_status status = mpi_enter(rank, c->kind);
-  shm_reduce_fn loop = status ? NULL : loop_of(rank, c, &status);
   (void)self;
+  if (status || mpi_own(rank, c, &status))
+    return status;
+  shm_reduce_fn loop = loop_of(rank, c, &status);
   for (size_t done = 0; done < bytes && !status; done += CHUNK)
     status = reduce_chunk(rank, c, loop, done, rest(bytes, done, CHUNK));
   return status;
@@ -205,8 +210,10 @@ fl_status mpi_reduce_scatter(void *self, fl_rank *rank, const fl_collective *c) 
   parts from = even((size_t)c->count * size);
   size_t greatest = 0;
   fl_status status = mpi_enter(rank, c->kind);
-  shm_reduce_fn loop = status ? NULL : loop_of(rank, c, &status);
   (void)self;
+  if (status || mpi_own(rank, c, &status))
+    return status;
+  shm_reduce_fn loop = loop_of(rank, c, &status);
   if (c->kind == FL_REDUCE_SCATTER_V)
     from = (parts){.counts = c->recv_counts, .offsets = c->recv_offsets, .size = size};
   for (int i = 0; i < rank->n; i++)

@@ -122,11 +122,11 @@ static const char *look_up(void *handle) {
   found = dlsym(handle, symbol);                                                                                       \
   memcpy(&library.place, &found, sizeof found);                                                                        \
   missing = found ? missing : symbol;
-#define FUNCTION(name) FIND("MPI_" #name, name)
+#define FUNCTION(name)             FIND("MPI_" #name, name)
+#define OBJECT(type, name, symbol) FIND(symbol, name)
   MPI_FUNCTIONS(FUNCTION)
-  FIND("ompi_mpi_comm_world", world)
-  FIND("ompi_mpi_byte", byte)
-  FIND("ompi_mpi_errors_return", errors_return)
+  MPI_OBJECTS(OBJECT)
+#undef OBJECT
 #undef FUNCTION
 #undef FIND
   return missing;

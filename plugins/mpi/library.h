@@ -31,15 +31,48 @@
   X(Cancel)                                                                                                            \
   X(Request_free)                                                                                                      \
   X(Get_count)                                                                                                         \
-  X(Error_string)
+  X(Error_string)                                                                                                      \
+  X(Allreduce)                                                                                                         \
+  X(Reduce)                                                                                                            \
+  X(Reduce_scatter)                                                                                                    \
+  X(Reduce_scatter_block)                                                                                              \
+  X(Bcast)                                                                                                             \
+  X(Allgather)                                                                                                         \
+  X(Allgatherv)                                                                                                        \
+  X(Gather)                                                                                                            \
+  X(Scatter)                                                                                                           \
+  X(Alltoall)                                                                                                          \
+  X(Alltoallv)                                                                                                         \
+  X(Barrier)
+
+/* Objects of the library: as what they are used, what they are called here, and their symbols. */
+#define MPI_OBJECTS(X)                                                                                                 \
+  X(MPI_Comm, world, "ompi_mpi_comm_world")                                                                            \
+  X(MPI_Errhandler, errors_return, "ompi_mpi_errors_return")                                                           \
+  X(MPI_Datatype, byte, "ompi_mpi_byte")                                                                               \
+  X(MPI_Datatype, float32, "ompi_mpi_float")                                                                           \
+  X(MPI_Datatype, float64, "ompi_mpi_double")                                                                          \
+  X(MPI_Datatype, int8, "ompi_mpi_int8_t")                                                                             \
+  X(MPI_Datatype, int32, "ompi_mpi_int32_t")                                                                           \
+  X(MPI_Datatype, int64, "ompi_mpi_int64_t")                                                                           \
+  X(MPI_Datatype, uint8, "ompi_mpi_uint8_t")                                                                           \
+  X(MPI_Datatype, uint16, "ompi_mpi_uint16_t")                                                                         \
+  X(MPI_Datatype, uint32, "ompi_mpi_uint32_t")                                                                         \
+  X(MPI_Datatype, uint64, "ompi_mpi_uint64_t")                                                                         \
+  X(MPI_Op, sum, "ompi_mpi_op_sum")                                                                                    \
+  X(MPI_Op, prod, "ompi_mpi_op_prod")                                                                                  \
+  X(MPI_Op, max, "ompi_mpi_op_max")                                                                                    \
+  X(MPI_Op, min, "ompi_mpi_op_min")                                                                                    \
+  X(MPI_Op, logical_or, "ompi_mpi_op_lor")                                                                             \
+  X(MPI_Op, logical_and, "ompi_mpi_op_land")
 
 typedef struct mpi_library {
 #define MPI_FUNCTION(name) __typeof__(MPI_##name) *name;
   MPI_FUNCTIONS(MPI_FUNCTION)
 #undef MPI_FUNCTION
-  MPI_Comm world;
-  MPI_Datatype byte;
-  MPI_Errhandler errors_return;
+#define MPI_OBJECT(type, name, symbol) type name;
+  MPI_OBJECTS(MPI_OBJECT)
+#undef MPI_OBJECT
   int level; /* of threads, as MPI granted it */
 } mpi_library;
 

@@ -37,8 +37,10 @@ static void *tell_all(fl_rank *rank, int calling, const void *mine, size_t bytes
   return mpi_wait(rank) ? NULL : all;
 }
 
-/* A communicator of ranks of `from`, in the order of `members`; all of them are here. */
-static fl_status make_comm(fl_rank *from, const int *members, int n, const fl_join *join, fl_rank **made) {
+/* A communicator of ranks of `from`, in the order of `members`; all of them are here. `endless`: none has a limit of
+ * time, of which all have to know: one that uses MPI's own collective and one that does not would wait for ever. */
+static fl_status make_comm(fl_rank *from, const int *members, int n, bool endless, const fl_join *join,
+                           fl_rank **made) {
   const mpi_library *mpi = from->mpi;
   MPI_Group all, some;
   MPI_Comm comm;
@@ -53,8 +55,10 @@ static fl_status make_comm(fl_rank *from, const int *members, int n, const fl_jo
                   code);
   mpi->Comm_set_errhandler(comm, mpi->errors_return);
   *made = mpi_rank_make(mpi, comm, join);
-  if (*made)
+  if (*made) {
+    (*made)->endless = endless;
     return FL_OK;
+  }
   mpi->Comm_free(&comm);
   return fl_say(join->message, join->message_size, FL_ENOMEM, "no memory for rank %d", (int)join->rank);
 }
@@ -65,6 +69,7 @@ static fl_status make_comm(fl_rank *from, const int *members, int n, const fl_jo
 typedef struct wish {
   mpi_id id;
   int32_t rank, ranks;
+  int32_t is_limited; /* it waits only so long */
 } wish;
 
 static pthread_mutex_t home_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -122,8 +127,15 @@ static fl_status find_members(const wish *all, int world, const fl_join *join, i
   return FL_OK;
 }
 
+static bool are_endless(const wish *all, const int *members, int n) {
+  for (int i = 0; i < n; i++)
+    if (all[members[i]].is_limited)
+      return false;
+  return true;
+}
+
 static fl_status join_at_home(const fl_join *join, fl_rank **joined) {
-  wish mine = {.rank = join->rank, .ranks = join->ranks};
+  wish mine = {.rank = join->rank, .ranks = join->ranks, .is_limited = join->timeout > 0};
   memcpy(&mine.id, join->id, sizeof mine.id);
   /* Whoever has no memory takes part all the same: others join other groups. */
   int *members = calloc((size_t)join->ranks, sizeof *members);
@@ -132,7 +144,7 @@ static fl_status join_at_home(const fl_join *join, fl_rank **joined) {
   if (!members)
     status = fl_say(join->message, join->message_size, FL_ENOMEM, "no memory for %d ranks", (int)join->ranks);
   else if (all && !(status = find_members(all, home->n, join, members)))
-    status = make_comm(home, members, join->ranks, join, joined);
+    status = make_comm(home, members, join->ranks, are_endless(all, members, join->ranks), join, joined);
   free(members);
   return status;
 }
@@ -178,6 +190,7 @@ fl_status mpi_rank_state(void *self, fl_rank *rank) {
 
 typedef struct place {
   int32_t color, key, rank;
+  int32_t is_limited;
 } place;
 
 static int compare(const void *a, const void *b) {
@@ -188,9 +201,10 @@ static int compare(const void *a, const void *b) {
 }
 
 fl_status mpi_split(void *self, fl_rank *rank, int32_t color, int32_t key, const fl_join *asked, fl_rank **part) {
-  const place mine = {color, key, rank->me};
+  const place mine = {color, key, rank->me, asked->timeout > 0};
   fl_join join = *asked;
   fl_status status = FL_OK;
+  bool endless = true;
   int n = 0;
   (void)self;
   *part = NULL;
@@ -211,10 +225,11 @@ fl_status mpi_split(void *self, fl_rank *rank, int32_t color, int32_t key, const
     if (all[i].color == color) {
       join.rank = all[i].rank == rank->me ? n : join.rank;
       members[n++] = all[i].rank;
+      endless = endless && !all[i].is_limited;
     }
   join.ranks = n;
   if (color >= 0)
-    status = make_comm(rank, members, n, &join, part);
+    status = make_comm(rank, members, n, endless, &join, part);
 out:
   free(members);
   return status;

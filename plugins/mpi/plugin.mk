@@ -3,6 +3,8 @@
 ifeq ($(origin MPI_CFLAGS),undefined)
 MPI_CFLAGS := $(shell pkg-config --cflags ompi-c 2>/dev/null)
 endif
+# Of a library that a test puts before it.
+MPI_LIBS ?= $(or $(shell pkg-config --libs ompi-c 2>/dev/null),-lmpi)
 MPI_PROBE := $(shell echo 'int version = OMPI_MAJOR_VERSION;' | $(CC) $(MPI_CFLAGS) -include mpi.h -x c -fsyntax-only - 2>/dev/null && echo yes)
 ifneq ($(MPI_PROBE),)
 MPI_PLUGIN := $(BUILD)/plugins/mpi.so

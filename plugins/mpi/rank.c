@@ -1,8 +1,8 @@
 /*
  * How a rank waits: for messages that were posted, until a time limit, an error, an abort, or word from another rank
- * that it is in vain. Messages between two ranks are what all collectives are made of here, and not MPI's own
- * collectives, which cannot be given up: a receive can be cancelled, so that nothing is written into a buffer whose
- * owner has gone on; and it says which rank did not come.
+ * that it is in vain. Where there is a time limit, messages between two ranks are what all collectives are made of, and
+ * not MPI's own collectives (own.c), which cannot be given up: a receive can be cancelled, so that nothing is written
+ * into a buffer whose owner has gone on; and it says which rank did not come.
  *
  * What cannot be had: a send that another rank found, and has not read yet, reads its buffer later all the same.
  */
@@ -37,8 +37,12 @@ static fl_rank *kept;
 
 fl_rank *mpi_rank_make(const mpi_library *mpi, MPI_Comm comm, const fl_join *join) {
   fl_rank *rank = calloc(1, sizeof *rank);
-  if (!rank || !(rank->operands = calloc((size_t)join->ranks, sizeof *rank->operands))) {
-    free(rank);
+  if (!rank)
+    return NULL;
+  rank->operands = calloc((size_t)join->ranks, sizeof *rank->operands);
+  rank->numbers = calloc((size_t)join->ranks * 4, sizeof *rank->numbers);
+  if (!rank->operands || !rank->numbers) {
+    mpi_rank_free(rank);
     return NULL;
   }
   rank->mpi = mpi;
@@ -68,6 +72,7 @@ void mpi_rank_free(fl_rank *rank) {
   free(rank->finished);
   free(rank->scratch);
   free(rank->operands);
+  free(rank->numbers);
   free(rank);
 }
 
@@ -162,7 +167,7 @@ fl_status mpi_break(fl_rank *rank, fl_status status, const char *format, ...) {
   return say_broken(rank);
 }
 
-static fl_status failed(fl_rank *rank, int code, const char *what, int peer) {
+fl_status mpi_failed(fl_rank *rank, int code, const char *what, int peer) {
   char words[MPI_MAX_ERROR_STRING] = "?";
   int length;
   rank->mpi->Error_string(code, words, &length);
@@ -236,7 +241,7 @@ static void post(fl_rank *rank, mpi_direction direction, int peer, void *memory,
   int code = direction == MPI_SENDS ? mpi->Isend(memory, bytes, mpi->byte, peer, tag, rank->comm, request)
                                     : mpi->Irecv(memory, bytes, mpi->byte, peer, tag, rank->comm, request);
   if (code)
-    failed(rank, code, direction == MPI_SENDS ? "sending to rank" : "receiving from rank", peer);
+    mpi_failed(rank, code, direction == MPI_SENDS ? "sending to rank" : "receiving from rank", peer);
   else
     rank->of[rank->posted++] = (mpi_message){.peer = peer, .bytes = bytes, .direction = direction};
 }
@@ -261,7 +266,7 @@ void mpi_copy(fl_rank *rank, MPI_Comm from) {
     return;
   int code = rank->mpi->Comm_idup(from, &rank->comm, &rank->requests[0]);
   if (code) {
-    failed(rank, code, "copying MPI's world in rank", rank->me);
+    mpi_failed(rank, code, "copying MPI's world in rank", rank->me);
     return;
   }
   rank->of[0] = (mpi_message){.peer = -1, .direction = MPI_NEITHER};
@@ -302,7 +307,7 @@ static fl_status late(fl_rank *rank) {
 static fl_status wrong_message(fl_rank *rank, int i, int error) {
   const mpi_message *m = &rank->of[i];
   if (error)
-    return failed(rank, error, m->direction == MPI_SENDS ? "sending to rank" : "receiving from rank", m->peer);
+    return mpi_failed(rank, error, m->direction == MPI_SENDS ? "sending to rank" : "receiving from rank", m->peer);
   return mpi_break(rank, FL_EDEVICE, "rank %d sends %d bytes to rank %d, which expects more", m->peer, m->bytes,
                    rank->me);
 }
@@ -316,7 +321,7 @@ fl_status mpi_wait(fl_rank *rank) {
     if (wrong >= 0)
       return wrong_message(rank, wrong, error);
     if (error && error != MPI_ERR_IN_STATUS)
-      return failed(rank, error, "waiting in rank", rank->me);
+      return mpi_failed(rank, error, "waiting in rank", rank->me);
     if (left < before)
       round = 0;
     if (!left || round < SPINS)

@@ -35,6 +35,8 @@ struct fl_rank {
   void *scratch;
   size_t scratch_bytes;
   const void **operands; /* n */
+  int *numbers;          /* 4 n: counts and places, as MPI's own collectives want them */
+  bool endless;          /* no rank has a limit of time: MPI's own collectives may be used */
   fl_status broken;      /* by what, once something went wrong */
   char text[MPI_TEXT];
   bool no_comm; /* `comm` is being made: nobody can be told anything */
@@ -64,6 +66,9 @@ fl_status mpi_wait(fl_rank *rank);
 
 /* The rank is of no use any more, which the others are told. */
 FL_PRINTF(3, 4) fl_status mpi_break(fl_rank *rank, fl_status status, const char *format, ...);
+
+/* Breaks it by the error that a function of MPI returned. */
+fl_status mpi_failed(fl_rank *rank, int code, const char *what, int peer);
 
 /* FL_OK, or what broke it. */
 fl_status mpi_state(fl_rank *rank);
