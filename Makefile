@@ -180,7 +180,7 @@ run: ## install what is missing, build, and show in a minute what this does
 	@echo
 	@CC='$(CC)' tools/first-minute '$(BUILD)'
 
-.PHONY: bench bench-report bench-disassembly bench-cuda bench-rocm bench-kernels
+.PHONY: bench bench-report bench-disassembly bench-cuda bench-rocm bench-kernels bench-communicators
 bench: ## build and run the benchmark: a table, and build/bench/dispatch.json
 	$(INSTALL_DEPS) build
 	$(BUILD_QUIETLY) all $(BENCH) $(BENCH_ARCHIVE) $(BENCH_PLUGINS)
@@ -196,6 +196,10 @@ bench-kernels: python $(BENCH_FIGURES) ## time the CPU's kernels beside a copy a
 	@PYTHONPATH='$(PYTHON_TREE)' $(BENCH_INTERPRETER) bench/kernels.py --flhost $(COMMAND) --json $(BUILD)/bench/kernels.json $(KERNELS)
 	@$(BUILD)/bench/plot $(BUILD)/bench/kernels.json $(BUILD)/bench/kernels.svg
 	@echo 'drawn: $(BUILD)/bench/kernels.svg'
+bench-communicators: $(BENCH_FIGURES) ## time collectives by size, between processes by shm and by MPI: bench/results (COLLECTIVES=options)
+	$(INSTALL_DEPS) build
+	$(BUILD_QUIETLY) all
+	@python3 bench/communicators.py --flhost $(COMMAND) --plot $(BUILD)/bench/plot $(COLLECTIVES)
 bench-disassembly: $(SHARED) ## show the machine code of a call by handle
 	@objdump -d --no-show-raw-insn --disassemble=fl_invoke $(SHARED)
 
@@ -233,7 +237,7 @@ check-clang: ## all compiled by clang, without warnings, and the tests but for t
 # Of the CPU's kernels one instruction set beside the baseline: to compile them takes longest. What starts the command again and
 # again looks at what it says, which is the same; other suites call what it calls. Open MPI, in whose ranks test_mpi runs, leaks
 # memory, has errors of its own under valgrind, and threads that the thread sanitizer does not see into.
-ASAN_LEAVES_OUT = test_verify test_judge test_cli_bench test_bench_kernels test_availability test_mpi
+ASAN_LEAVES_OUT = test_verify test_judge test_cli_bench test_bench_kernels test_bench_communicators test_availability test_mpi
 .PHONY: check-asan
 check-asan: ## nearly all tests with the address and undefined-behaviour sanitizers, in build/asan
 	@FLHOST_SAMPLE=8 ASAN_OPTIONS=detect_leaks=1:strict_string_checks=1:intercept_tls_get_addr=0 UBSAN_OPTIONS=print_stacktrace=1 CK_TIMEOUT_MULTIPLIER=6 \
@@ -277,7 +281,7 @@ VALGRIND = valgrind --quiet --error-exitcode=99 --leak-check=full --errors-for-l
 VALGRIND_LEAVES_OUT = test_secure test_judge test_cpu_math test_cpu_matmul test_cpu_memory test_cpu_rows test_cpu_variants test_availability \
   test_bounds test_checked_forms test_bad_calls test_cost test_device_calls test_ascend_ops test_ascend_calls test_op_files test_ops_attention \
   test_ops_convolution test_ops_paged_attention test_mpi $(basename $(notdir $(wildcard tests/test_gpu_*.c))) $(COMMAND_SUITES)
-COMMAND_SUITES = $(basename $(notdir $(wildcard tests/test_cli*.c tests/test_*_command*.c))) test_bench test_bench_gpu test_bench_kernels \
+COMMAND_SUITES = $(basename $(notdir $(wildcard tests/test_cli*.c tests/test_*_command*.c))) test_bench test_bench_gpu test_bench_kernels test_bench_communicators \
   test_doctor test_first_minute test_install test_launch test_llm test_misbehaving test_run test_save_call test_verify
 .PHONY: check-valgrind
 check-valgrind: ## the library's and the plugins' tests under valgrind, leaks are errors

@@ -1,8 +1,8 @@
 /*
  * plot REPORT.json FIGURE.svg: draws what bench/dispatch measured. Above, what one call costs by each way, on one
  * thread and on two; below, how much of its target each row takes. Of a report of bench/kernels.py it draws the
- * figures: how many times as fast each kernel is as what stands beside it. All axes are logarithmic. Needs jansson and
- * nothing else.
+ * figures: how many times as fast each kernel is as what stands beside it; of one of bench/communicators.py for each
+ * collective its time and bus bandwidth by size. All axes are logarithmic. Needs jansson and nothing else.
  */
 #include <jansson.h>
 #include <math.h>
@@ -261,8 +261,163 @@ static void draw_dispatch(FILE *out, const json_t *report) {
   end(out, report, height);
 }
 
+/* -------------------------------------------------------------------------------------------------- communicators */
+
+enum { PANEL_WIDTH = 350, PANEL_HEIGHT = 150, PANEL_LEFT = 80, PANEL_RIGHT = 560, PANEL_STEP = 230 };
+static const char *const run_colours[] = {"#1f6fb4", "#e08214", "#2a8a4a", "#8e44ad", "#777777"};
+enum { RUNS = sizeof run_colours / sizeof *run_colours };
+
+/* What a panel shows of the rows of one collective, by their size. */
+typedef struct panel {
+  const json_t *runs;
+  const char *collective, *key;
+  double factor; /* from the report's unit to that of the axis */
+  axis sizes, values;
+  double left, top;
+} panel;
+
+/* In the panel, from its left and from its bottom. */
+static double share(const axis *scale, double value) {
+  return (log10(value) - log10(scale->least)) / (log10(scale->most) - log10(scale->least));
+}
+
+static double x_of(const panel *p, double size) {
+  return p->left + share(&p->sizes, size) * PANEL_WIDTH;
+}
+
+static double y_of(const panel *p, double value) {
+  return p->top + (1 - share(&p->values, value)) * PANEL_HEIGHT;
+}
+
+/* Of a row what the panel shows; NAN: nothing. */
+static double value_of(const panel *p, const json_t *row) {
+  const json_t *value = json_object_get(row, p->key);
+  bool is_shown =
+      json_is_number(value) && json_number_value(value) > 0 && !strcmp(string_of(row, "collective"), p->collective);
+  return is_shown ? json_number_value(value) * p->factor : NAN;
+}
+
+static double size_of(const json_t *row) {
+  return json_number_value(json_object_get(row, "bytes"));
+}
+
+/* The axes begin and end where values do: those of sizes exactly, the others at a power of ten. False: no values. */
+static bool fit(panel *p) {
+  size_t i, j;
+  json_t *run, *row;
+  p->sizes = p->values = (axis){INFINITY, 0};
+  json_array_foreach(p->runs, i, run) json_array_foreach(json_object_get(run, "rows"), j, row) {
+    double value = value_of(p, row);
+    if (isnan(value))
+      continue;
+    p->sizes = (axis){fmin(p->sizes.least, size_of(row)), fmax(p->sizes.most, size_of(row))};
+    p->values = (axis){fmin(p->values.least, value), fmax(p->values.most, value)};
+  }
+  if (!(p->values.most > 0))
+    return false;
+  p->sizes.most = p->sizes.most > p->sizes.least ? p->sizes.most : p->sizes.least * 16;
+  p->values.least = pow(10, floor(log10(p->values.least)));
+  p->values.most = pow(10, fmax(ceil(log10(p->values.most)), log10(p->values.least) + 1));
+  return true;
+}
+
+static void line(FILE *out, double x1, double y1, double x2, double y2) {
+  fprintf(out, "<line x1=\"%.1f\" x2=\"%.1f\" y1=\"%.1f\" y2=\"%.1f\" stroke=\"%s\"/>\n", x1, x2, y1, y2, grid_colour);
+}
+
+/* A value as the axis has it: "10 ms", "0.1 GB/s". */
+static void name_value(char *label, size_t size, double at, const char *unit) {
+  if (strcmp(unit, "us") != 0)
+    snprintf(label, size, "%g %s", at, unit);
+  else if (at < 1e3)
+    snprintf(label, size, "%g us", at);
+  else
+    snprintf(label, size, at < 1e6 ? "%g ms" : "%g s", at < 1e6 ? at / 1e3 : at / 1e6);
+}
+
+static void draw_axes(FILE *out, const panel *p, const char *unit) {
+  static const char *const units[] = {"B", "KiB", "MiB", "GiB"};
+  char label[64];
+  for (double at = p->values.least; at <= p->values.most * 1.001; at *= 10) {
+    name_value(label, sizeof label, at, unit);
+    line(out, p->left, y_of(p, at), p->left + PANEL_WIDTH, y_of(p, at));
+    text(out, p->left - 6, y_of(p, at) + 4, "end", " class=\"small\"", label);
+  }
+  for (double at = 1; at <= p->sizes.most * 1.001; at *= 16) {
+    int power = at >= 1 << 30 ? 3 : at >= 1 << 20 ? 2 : at >= 1 << 10 ? 1 : 0;
+    if (at < p->sizes.least)
+      continue;
+    snprintf(label, sizeof label, "%g %s", at / pow(1024, power), units[power]);
+    line(out, x_of(p, at), p->top, x_of(p, at), p->top + PANEL_HEIGHT);
+    text(out, x_of(p, at), p->top + PANEL_HEIGHT + 16, "middle", " class=\"small\"", label);
+  }
+}
+
+/* A run's line, with a mark for each size. */
+static void draw_run(FILE *out, const panel *p, const json_t *rows, const char *colour) {
+  size_t i;
+  json_t *row;
+  fputs("<polyline points=\"", out);
+  json_array_foreach(rows, i, row) if (!isnan(value_of(p, row)))
+      fprintf(out, "%.1f,%.1f ", x_of(p, size_of(row)), y_of(p, value_of(p, row)));
+  fprintf(out, "\" fill=\"none\" stroke=\"%s\" stroke-width=\"1.5\"/>\n", colour);
+  json_array_foreach(rows, i, row) if (!isnan(value_of(p, row)))
+      fprintf(out, "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"2.5\" fill=\"%s\"/>\n", x_of(p, size_of(row)),
+              y_of(p, value_of(p, row)), colour);
+}
+
+static void draw_panel(FILE *out, panel p, const char *title, const char *unit) {
+  size_t i;
+  json_t *run;
+  if (!fit(&p))
+    return;
+  text(out, p.left, p.top - 10, "start", " class=\"small\"", title);
+  draw_axes(out, &p, unit);
+  json_array_foreach(p.runs, i, run) draw_run(out, &p, json_object_get(run, "rows"), run_colours[i % RUNS]);
+}
+
+static void draw_legend(FILE *out, const json_t *runs) {
+  size_t i;
+  json_t *run;
+  json_array_foreach(runs, i, run) {
+    char words[160];
+    double x = PANEL_LEFT + (double)i * 280;
+    snprintf(words, sizeof words, "%s, %lld ranks", string_of(run, "name"),
+             (long long)json_integer_value(json_object_get(run, "ranks")));
+    fprintf(out, "<rect x=\"%.1f\" y=\"14\" width=\"12\" height=\"12\" fill=\"%s\"/>\n", x, run_colours[i % RUNS]);
+    text(out, x + 18, 24, "start", " class=\"small\"", words);
+  }
+}
+
+static void draw_communicators(FILE *out, const json_t *report) {
+  static const char *const collectives[] = {"all_reduce", "all_gather", "reduce_scatter", "all_to_all",
+                                            "broadcast",  "reduce",     "send_recv",      "ping_pong"};
+  enum { N = sizeof collectives / sizeof *collectives };
+  const json_t *runs = json_object_get(report, "runs");
+  const double height = TOP + 20 + N * PANEL_STEP;
+  begin(out, height);
+  draw_legend(out, runs);
+  for (int i = 0; i < N; i++) {
+    const double top = TOP + 20 + (double)i * PANEL_STEP;
+    panel p = {
+        .runs = runs, .collective = collectives[i], .key = "seconds", .factor = 1e6, .left = PANEL_LEFT, .top = top};
+    text(out, 20, top - 28, "start", " class=\"title\"", collectives[i]);
+    draw_panel(out, p, i == N - 1 ? "latency: half of the time there and back" : "time", "us");
+    p = (panel){.runs = runs,
+                .collective = collectives[i],
+                .key = "bus_bytes_per_s",
+                .factor = 1e-9,
+                .left = PANEL_RIGHT,
+                .top = top};
+    draw_panel(out, p, "bus bandwidth", "GB/s");
+  }
+  end(out, report, height);
+}
+
 static void draw(FILE *out, const json_t *report) {
-  if (json_is_array(json_object_get(report, "figures")))
+  if (json_is_array(json_object_get(report, "runs")))
+    draw_communicators(out, report);
+  else if (json_is_array(json_object_get(report, "figures")))
     draw_kernels(out, report);
   else
     draw_dispatch(out, report);

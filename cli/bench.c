@@ -122,8 +122,14 @@ int command_bench(int argc, char **argv) {
       "these; above 1 is faster. --peer takes a list separated by commas; PyTorch is that of python3, or of the "
       "program that the environment variable PYTHON names.\n"
       "The word communicator in place of operators: collectives of the ranks that were started with this command, by "
-      "size, as in 'flhost launch -n 2 -- flhost bench communicator'; sizes and bus bandwidth as NCCL-tests counts "
-      "them.\n"
+      "size, as in 'flhost launch -n 2 -- flhost bench communicator': of 4 bytes to 64 MiB, or of --dims 'bytes: 8 "
+      "1024'; float32 unless --dtype says another type. BYTES are those of the larger buffer, GB/S is BYTES over the "
+      "time, and BUS GB/S, as NCCL-tests defines it for n ranks, that times 2(n-1)/n of all_reduce, (n-1)/n of "
+      "all_gather, reduce_scatter and all_to_all, 1 of broadcast, reduce and send_recv (each to the next). ping_pong "
+      "is "
+      "latency as osu_latency defines it: half of the time there and back. US is the median over samples of the "
+      "slowest "
+      "rank's time, beside the least and the most.\n"
       "Exit status 0: all well. 1: an implementation, or PyTorch, failed. 2: bad usage or settings. 3: nothing to "
       "time.",
       options};
@@ -160,7 +166,7 @@ int command_bench(int argc, char **argv) {
     status = asked.torch ? EXIT_OK : EXIT_USAGE;
   }
   if (!status && argc - first == 1 && !strcmp(argv[first], CLI_COMMUNICATOR))
-    status = cli_bench_communicator(host, (int32_t)asked.device.device_type, asked.seconds, asked.json);
+    status = cli_bench_communicator(host, &asked);
   else if (!status)
     status = bench(host, &asked, old ? &earlier : NULL, argc - first, argv + first);
   torch_peer_end(asked.torch);

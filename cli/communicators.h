@@ -16,6 +16,7 @@ int cli_print_communicators(fl_host *host);
 /* Comes together with the ranks that were started with this process, and has every collective checked, or timed. Rank 0
  * prints. Exit status, the same on all ranks that come to their end. */
 int cli_verify_communicator(fl_host *host, int32_t device_type, bool quick, bool json);
-int cli_bench_communicator(fl_host *host, int32_t device_type, double seconds, bool json);
+struct bench_request;
+int cli_bench_communicator(fl_host *host, const struct bench_request *asked);
 
 #endif

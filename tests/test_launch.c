@@ -233,18 +233,74 @@ START_TEST(what_is_wrong_with_a_communicator_is_told) {
 }
 END_TEST
 
+#define BENCH(...) FLHOST("launch", "-n", "2", "--", flhost_program(), "bench", "--seconds", "0.001", __VA_ARGS__)
+
+/* What the bus carries of two ranks' bytes over the time; NULL: it is not defined. */
+static const struct {
+  const char *name;
+  double bus;
+} definitions[] = {{"all_reduce", 1}, {"all_gather", 0.5}, {"reduce_scatter", 0.5}, {"all_to_all", 0.5},
+                   {"broadcast", 1},  {"reduce", 1},       {"send_recv", 1},        {"ping_pong", 0}};
+enum { N_DEFINITIONS = sizeof definitions / sizeof *definitions };
+
+static double number_at(const json_t *row, const char *key) {
+  return json_number_value(json_object_get(row, key));
+}
+
 START_TEST(collectives_are_timed) {
   set_up_ranks();
-  outcome run =
-      FLHOST("launch", "-n", "2", "--", flhost_program(), "bench", "--seconds", "0.001", "--json", "communicator");
+  outcome run = BENCH("--json", "--dims", "bytes: 8 4096 100000", "communicator");
   assert_quiet(run);
-  json_t *rows = json_object_get(parse_json(run.out, JSON_OBJECT), "rows"), *row;
-  size_t i;
-  ck_assert_uint_ge(json_array_size(rows), 6);
-  json_array_foreach(rows, i, row) ck_assert_double_gt(json_real_value(json_object_get(row, "bus_bytes_per_s")), 0);
-  run = FLHOST("launch", "-n", "2", "--", flhost_program(), "bench", "--seconds", "0.001", "communicator");
+  json_t *report = parse_json(run.out, JSON_OBJECT), *rows = json_object_get(report, "rows");
+  ck_assert_str_eq(text_at(report, "communicator"), "shm");
+  ck_assert_str_eq(text_at(report, "dtype"), "float32");
+  ck_assert_double_eq(number_at(report, "timeout_s"), 300);
+  ck_assert_str_ne(text_at(json_object_get(report, "machine"), "cpu"), "");
+  ck_assert_uint_eq(json_array_size(rows), 3 * N_DEFINITIONS);
+  for (size_t i = 0; i < 3 * N_DEFINITIONS; i++) {
+    static const double sizes[] = {8, 4096, 100000};
+    const json_t *row = json_array_get(rows, i);
+    double seconds = number_at(row, "seconds"), bus = definitions[i / 3].bus;
+    ck_assert_str_eq(text_at(row, "collective"), definitions[i / 3].name);
+    ck_assert_double_eq(number_at(row, "bytes"), sizes[i % 3]);
+    ck_assert(number_at(row, "least_seconds") > 0 && number_at(row, "least_seconds") <= seconds);
+    ck_assert(number_at(row, "most_seconds") >= seconds && number_at(row, "samples") >= 5);
+    ck_assert_double_eq_tol(number_at(row, "bytes_per_s") * seconds, sizes[i % 3], 1e-6 * sizes[i % 3]);
+    ck_assert(json_is_null(json_object_get(row, "bus_bytes_per_s")) == !bus);
+    ck_assert_double_eq_tol(number_at(row, "bus_bytes_per_s") * seconds, bus * sizes[i % 3], 1e-6 * sizes[i % 3]);
+  }
+  run = BENCH("--size", "small", "communicator");
   assert_quiet(run);
   assert_contains(run.out, "X MEMCPY");
+  assert_contains(run.out, "all_reduce      4 ");
+  ck_assert_ptr_null(strstr(run.out, "all_gather")); /* 4 bytes have no part for each of two */
+}
+END_TEST
+
+START_TEST(of_three_ranks_the_parts_are_thirds) {
+  set_up_ranks();
+  outcome run = FLHOST("launch", "-n", "3", "--", flhost_program(), "bench", "--seconds", "0.001", "--json", "--dtype",
+                       "bfloat16", "--dims", "bytes: 1000", "communicator");
+  assert_quiet(run);
+  json_t *report = parse_json(run.out, JSON_OBJECT);
+  const json_t *whole = json_array_get(json_object_get(report, "rows"), 0),
+               *parts = json_array_get(json_object_get(report, "rows"), 1);
+  ck_assert_str_eq(text_at(report, "dtype"), "bfloat16");
+  ck_assert_double_eq(number_at(whole, "bytes"), 1000);
+  ck_assert_double_eq_tol(number_at(whole, "bus_bytes_per_s") / number_at(whole, "bytes_per_s"), 4.0 / 3, 1e-6);
+  ck_assert_double_eq(number_at(parts, "bytes"), 996); /* three times 166 of 2 bytes */
+  ck_assert_double_eq_tol(number_at(parts, "bus_bytes_per_s") / number_at(parts, "bytes_per_s"), 2.0 / 3, 1e-6);
+}
+END_TEST
+
+START_TEST(sizes_that_make_no_sense_are_refused) {
+  static const char *const wrong[] = {"n: 8", "bytes:", "bytes: 8,16", "bytes: 0", "bytes: -4", "bytes: 2147483648"};
+  set_up_ranks();
+  for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+    outcome run = FLHOST("bench", "--dims", wrong[i], "communicator");
+    assert_status(run, 2);
+    assert_contains(run.err, "is not like 'bytes: 8 1024 1048576', of numbers from 1 to 1073741824");
+  }
 }
 END_TEST
 
@@ -262,6 +318,8 @@ static void add_tests(TCase *tests) {
   tcase_add_test(tests, every_collective_is_verified);
   tcase_add_test(tests, what_is_wrong_with_a_communicator_is_told);
   tcase_add_test(tests, collectives_are_timed);
+  tcase_add_test(tests, of_three_ranks_the_parts_are_thirds);
+  tcase_add_test(tests, sizes_that_make_no_sense_are_refused);
 }
 
 int main(void) {

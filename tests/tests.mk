@@ -34,6 +34,7 @@ $(BUILD)/tests/test_cpu_plugin $(patsubst tests/%.c,$(BUILD)/tests/%,$(wildcard 
 $(BUILD)/tests/test_cli $(BUILD)/tests/test_cli_help $(BUILD)/tests/test_doctor: | $(COMMAND) $(CPU_PLUGIN) $(BUILD)/tests/plugins/two_vendors.so
 $(BUILD)/tests/test_cli $(BUILD)/tests/test_doctor $(BUILD)/tests/test_platform_files $(BUILD)/tests/test_verify: | $(PLUGINS)
 $(BUILD)/tests/test_bench_kernels: | $(BENCH_FIGURES) $(COMMAND) $(PLUGINS)
+$(BUILD)/tests/test_bench_communicators: | $(BENCH_FIGURES) $(COMMAND) $(PLUGINS)
 $(BUILD)/tests/test_bench: | $(BENCH) $(BENCH_ARCHIVE) $(BENCH_PLUGINS) $(BENCH_FIGURES) $(PLUGINS)
 $(BUILD)/tests/test_shm_communicator $(BUILD)/tests/test_shm_failures: | $(SHM_PLUGIN)
 ifneq ($(MPI_PLUGIN),)
