@@ -94,7 +94,7 @@ START_TEST(the_list_says_what_is_native_and_why_one_is_not_chosen) {
   fl_communicators *list;
   start("VLLM_FL_DENY_VENDORS=acme");
   ck_ok(fl_get_communicators(host, &list));
-  ck_assert_uint_eq(list->n, 8);
+  ck_assert_uint_eq(list->n, 9);
   const fl_communicator_info *bare = info_of(list, "bare"), *acme = info_of(list, "acme");
   ck_assert(bare->available && bare->chosen && !bare->batches && !bare->splits);
   ck_assert_str_eq(bare->reason, "");

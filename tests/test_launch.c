@@ -210,7 +210,8 @@ START_TEST(every_collective_is_verified) {
   size_t i;
   ck_assert_str_eq(text_at(report, "communicator"), "shm");
   ck_assert_int_eq(json_integer_value(json_object_get(report, "ranks")), 3);
-  ck_assert_uint_eq(json_array_size(list), FL_COLLECTIVES);
+  ck_assert_uint_eq(json_array_size(list), FL_COLLECTIVES + 1);
+  ck_assert_str_eq(text_at(json_array_get(list, FL_COLLECTIVES), "collective"), "two groups at once");
   json_array_foreach(list, i, row) {
     ck_assert_int_gt(json_integer_value(json_object_get(row, "cases")), 0);
     ck_assert_int_eq(json_integer_value(json_object_get(row, "failures")), 0);
@@ -230,6 +231,22 @@ START_TEST(what_is_wrong_with_a_communicator_is_told) {
   assert_status(run, 1);
   assert_contains(run.out, "all_reduce");
   assert_contains(run.out, "wrong; all_reduce of 1 float32 (sum): rank 0 of 1: element 0 is -2, expected -3");
+}
+END_TEST
+
+/* `crossed` is wrong where two groups are in use at the same time, and not else. */
+START_TEST(groups_that_are_not_kept_apart_are_told) {
+  set_up_ranks();
+  copy_built("tests/plugins/communicators.so", "plugins");
+  setting("VLLM_FL_COMMUNICATOR=crossed");
+  outcome run = FLHOST("verify", "--quick", "--json", "communicator");
+  assert_status(run, 1);
+  json_t *list = json_object_get(parse_json(run.out, JSON_OBJECT), "collectives"), *row;
+  size_t i;
+  json_array_foreach(list, i, row) {
+    bool is_wrong = json_integer_value(json_object_get(row, "failures")) > 0;
+    ck_assert_msg(is_wrong == (i == FL_COLLECTIVES), "%s", text_at(row, "collective"));
+  }
 }
 END_TEST
 
@@ -317,6 +334,7 @@ static void add_tests(TCase *tests) {
   tcase_add_test(tests, what_cannot_be_started_is_said);
   tcase_add_test(tests, every_collective_is_verified);
   tcase_add_test(tests, what_is_wrong_with_a_communicator_is_told);
+  tcase_add_test(tests, groups_that_are_not_kept_apart_are_told);
   tcase_add_test(tests, collectives_are_timed);
   tcase_add_test(tests, of_three_ranks_the_parts_are_thirds);
   tcase_add_test(tests, sizes_that_make_no_sense_are_refused);

@@ -197,10 +197,39 @@ static void check_what_mpi_does_otherwise(fl_group *group) {
   ck_assert_float_eq(part, (float)(offsets[fl_group_rank(group)] * world));
 }
 
+/* Parts of one size and another without gaps, as MPI has them, and one of none; apart, and in the place of the part. */
+static void check_dense_parts(fl_group *group) {
+  const int rank = fl_group_rank(group);
+  int64_t counts[8], offsets[8], end = 0;
+  for (int i = 0; i < world; i++) {
+    counts[i] = i % 3 == 1 ? 0 : 5 + 100 * i;
+    offsets[i] = end;
+    end += counts[i];
+  }
+  float *send = malloc((size_t)(end + 1) * sizeof *send), *apart = malloc((size_t)(end + 1) * sizeof *apart);
+  ck_assert(send && apart);
+  for (int in_place = 0; in_place < 2; in_place++) {
+    float *recv = in_place ? send + offsets[rank] : apart;
+    for (int64_t i = 0; i < end; i++)
+      send[i] = (float)(i + rank);
+    fl_collective c = fl_collective_of(FL_REDUCE_SCATTER_V, send, recv, 0, float32, NULL);
+    c.recv_counts = counts;
+    c.recv_offsets = offsets;
+    c.reduction = FL_REDUCE_AVG;
+    ck_ok(fl_collective_run(group, &c));
+    for (int64_t i = 0; i < counts[rank]; i++)
+      ck_each(recv[i] == (float)((offsets[rank] + i) * world + world * (world - 1) / 2) / (float)world,
+              "element %lld is %g", (long long)i, (double)recv[i]);
+  }
+  free(send);
+  free(apart);
+}
+
 START_TEST(collectives) {
   fl_group *group = join_all(0), *part, *other;
   check_which(group);
   check_what_mpi_does_otherwise(group);
+  check_dense_parts(group);
   check_collectives(host, group, world > 2 ? 2 : 4);
   check_nan(group);
   large_ones(group);

@@ -6,11 +6,13 @@
 #include <flhost/communicator.h>
 
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 FL_PLUGIN("communicators", "1.0", "tests", "Apache-2.0", "");
-FL_PLUGIN_COMMUNICATORS("bare,acme,absent,silent,odd_status,no_end,bare_device,wrong");
+FL_PLUGIN_COMMUNICATORS("bare,acme,absent,silent,odd_status,no_end,bare_device,wrong,crossed");
 
 enum { MOST = 16 };
 
@@ -192,6 +194,24 @@ static fl_status wrong(void *self, fl_rank *me, const fl_collective *c) {
   return status;
 }
 
+/* Groups are not kept apart: two that reduce one element at the same time get one too much. */
+static fl_status crossed(void *self, fl_rank *me, const fl_collective *c) {
+  static atomic_int inside;
+  bool meets = false;
+  fl_status status = all_reduce(self, me, c);
+  if (status || c->count != 1)
+    return status;
+  atomic_fetch_add(&inside, 1);
+  for (int i = 0; i < 50 && !meets; i++) {
+    usleep(100);
+    meets = atomic_load(&inside) > 1;
+  }
+  usleep(200); /* the other sees it, too */
+  atomic_fetch_sub(&inside, 1);
+  *(float *)c->recv += meets ? 1 : 0;
+  return FL_OK;
+}
+
 fl_status register_builtins(fl_registry *registry) {
   static char wire[] = "the wire is cut", nothing[] = "";
   const struct {
@@ -208,7 +228,8 @@ fl_status register_builtins(fl_registry *registry) {
               {"odd_status", NULL, NULL, odd_status, FL_KIND_REFERENCE, 10, kDLCPU},
               {"no_end", NULL, NULL, no_end, FL_KIND_REFERENCE, 10, kDLCPU},
               {"bare_device", wire, NULL, all_reduce, FL_KIND_REFERENCE, 10, kDLExtDev},
-              {"wrong", NULL, NULL, wrong, FL_KIND_REFERENCE, 5, kDLCPU}};
+              {"wrong", NULL, NULL, wrong, FL_KIND_REFERENCE, 5, kDLCPU},
+              {"crossed", NULL, NULL, crossed, FL_KIND_REFERENCE, 4, kDLCPU}};
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
     const fl_communicator functions = {.size = sizeof functions,
                                        .device_type = rows[i].device_type,
