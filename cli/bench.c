@@ -92,7 +92,7 @@ static bool parse_size(const char *word, bench_request *asked) {
 int command_bench(int argc, char **argv) {
   bench_request asked = {.seconds = 0.2, .device = {kDLCPU, 0}, .limits.seconds = TIMEOUT};
   const char *dtype = NULL, *size = NULL, *seconds = NULL, *timeout = NULL, *device = NULL, *old = NULL, *peers = NULL,
-             *rotated = NULL;
+             *rotated = NULL, *ranks = NULL;
   earlier_run earlier = {0};
   const cli_option options[] = {
       {"impl", "ID", "only implementations of that identifier, beside the reference", NULL, &asked.impl},
@@ -108,6 +108,7 @@ int command_bench(int argc, char **argv) {
       {"rotate", "GB", "copies of the tensors, of so many gigabytes together, take turns", NULL, &rotated},
       {"compare", "FILE", "put what an earlier run with --json measured beside this one", NULL, &old},
       CLI_DEVICE_INDEX(&device),
+      {"ranks", "N", "start so many ranks, for the word communicator", NULL, &ranks},
       {"timeout", "S", "a call that takes longer hangs (600); 0: none does", NULL, &timeout},
       {"in-process", NULL, "call in this process, for a debugger: a crash ends the command", &asked.limits.in_process,
        NULL},
@@ -122,7 +123,8 @@ int command_bench(int argc, char **argv) {
       "these; above 1 is faster. --peer takes a list separated by commas; PyTorch is that of python3, or of the "
       "program that the environment variable PYTHON names.\n"
       "The word communicator in place of operators: collectives of the ranks that were started with this command, by "
-      "size, as in 'flhost launch -n 2 -- flhost bench communicator': of 4 bytes to 64 MiB, or of --dims 'bytes: 8 "
+      "size, as in 'flhost launch -n 2 -- flhost bench communicator', or of those that --ranks starts: of 4 bytes to "
+      "64 MiB, or of --dims 'bytes: 8 "
       "1024'; float32 unless --dtype says another type. BYTES are those of the larger buffer, GB/S is BYTES over the "
       "time, and BUS GB/S, as NCCL-tests defines it for n ranks, that times 2(n-1)/n of all_reduce, (n-1)/n of "
       "all_gather, reduce_scatter and all_to_all, 1 of broadcast, reduce and send_recv (each to the next). ping_pong "
@@ -150,6 +152,13 @@ int command_bench(int argc, char **argv) {
     cli_error("--dims needs the operator that has these dimensions");
     return EXIT_USAGE;
   }
+  bool is_communicator = argc - first == 1 && !strcmp(argv[first], CLI_COMMUNICATOR);
+  if (ranks && !is_communicator) {
+    cli_error("--ranks needs the word " CLI_COMMUNICATOR " in place of operators");
+    return EXIT_USAGE;
+  }
+  if (ranks)
+    return cli_bench_ranks(ranks, device, argc, argv);
   if (old && !earlier_read(&earlier, old))
     return EXIT_USAGE;
   fl_host *host = cli_open_host(0, &status);
@@ -165,7 +174,7 @@ int command_bench(int argc, char **argv) {
     asked.torch = torch_peer_start(asked.device, asked.threads, asked.limits.seconds);
     status = asked.torch ? EXIT_OK : EXIT_USAGE;
   }
-  if (!status && argc - first == 1 && !strcmp(argv[first], CLI_COMMUNICATOR))
+  if (!status && is_communicator)
     status = cli_bench_communicator(host, &asked);
   else if (!status)
     status = bench(host, &asked, old ? &earlier : NULL, argc - first, argv + first);

@@ -19,4 +19,7 @@ int cli_verify_communicator(fl_host *host, int32_t device_type, bool quick, bool
 struct bench_request;
 int cli_bench_communicator(fl_host *host, const struct bench_request *asked);
 
+/* Starts so many ranks of this command, with its words but for --ranks, as `flhost launch` does. Exit status. */
+int cli_bench_ranks(const char *ranks, const char *device, int argc, char **argv);
+
 #endif

@@ -294,6 +294,26 @@ START_TEST(collectives_are_timed) {
 }
 END_TEST
 
+START_TEST(the_benchmark_starts_ranks_itself) {
+  set_up_ranks();
+  outcome run = FLHOST("bench", "communicator", "--ranks", "3", "--seconds=0.001", "--size", "large", "--dims",
+                       "bytes: 8 600", "--json");
+  assert_quiet(run);
+  json_t *report = parse_json(run.out, JSON_OBJECT);
+  ck_assert_int_eq(json_integer_value(json_object_get(report, "ranks")), 3);
+  ck_assert_double_eq(number_at(json_array_get(json_object_get(report, "rows"), 0), "bytes"), 600);
+  run = FLHOST("bench", "--ranks=2", "--seconds", "0.001", "--dims", "bytes: 8", "communicator");
+  assert_quiet(run);
+  assert_contains(run.out, "communicator 'shm', 2 ranks, device cpu");
+  run = FLHOST("bench", "--ranks", "2", "rms_norm");
+  assert_status(run, 2);
+  assert_contains(run.err, "--ranks needs the word communicator in place of operators");
+  run = FLHOST("bench", "--ranks", "0", "communicator");
+  assert_status(run, 2);
+  assert_contains(run.err, "--ranks: '0' is not a whole number from 1 to ");
+}
+END_TEST
+
 START_TEST(of_three_ranks_the_parts_are_thirds) {
   set_up_ranks();
   outcome run = FLHOST("launch", "-n", "3", "--", flhost_program(), "bench", "--seconds", "0.001", "--json", "--dtype",
@@ -336,6 +356,7 @@ static void add_tests(TCase *tests) {
   tcase_add_test(tests, what_is_wrong_with_a_communicator_is_told);
   tcase_add_test(tests, groups_that_are_not_kept_apart_are_told);
   tcase_add_test(tests, collectives_are_timed);
+  tcase_add_test(tests, the_benchmark_starts_ranks_itself);
   tcase_add_test(tests, of_three_ranks_the_parts_are_thirds);
   tcase_add_test(tests, sizes_that_make_no_sense_are_refused);
 }
