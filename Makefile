@@ -198,7 +198,7 @@ bench-kernels: python $(BENCH_FIGURES) ## time the CPU's kernels beside a copy a
 	@echo 'drawn: $(BUILD)/bench/kernels.svg'
 bench-communicators: $(BENCH_FIGURES) ## time collectives by size, between processes by shm and by MPI: bench/results (COLLECTIVES=options)
 	$(INSTALL_DEPS) build
-	$(BUILD_QUIETLY) all
+	$(BUILD_QUIETLY) $(COMMAND) $(SHM_PLUGIN) $(MPI_PLUGIN)
 	@python3 bench/communicators.py --flhost $(COMMAND) --plot $(BUILD)/bench/plot $(COLLECTIVES)
 bench-disassembly: $(SHARED) ## show the machine code of a call by handle
 	@objdump -d --no-show-raw-insn --disassemble=fl_invoke $(SHARED)

@@ -78,10 +78,10 @@ def table(runs):
     for i, run in enumerate(runs):
         for row in run["rows"]:
             cells.setdefault((row["collective"], row["bytes"]), {})[i] = row
-    columns = "{:15} {:>9}" + " | {:>11} {:>8}" * len(runs)
+    columns, titles = "{:15} {:>9}" + " | {:>11} {:>8}" * len(runs), "{:25}" + " | {:^20}" * len(runs)
     lines = [f"{run['name']}: {run['ranks']} ranks, {run['device']}, {run['dtype']}, load {run['machine']['load']:.1f}"
              for run in runs]
-    lines += ["", columns.format("", "", *[text for run in runs for text in (run["name"][:11], run["name"][11:19])]),
+    lines += ["", titles.format("", *[run["name"] for run in runs]).rstrip(),
               columns.format("COLLECTIVE", "BYTES", *["US", "BUS GB/S"] * len(runs))]
     for (collective, size), of_runs in cells.items():
         texts = []
