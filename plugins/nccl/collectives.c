@@ -35,32 +35,54 @@ static char *at(const void *buffer, int64_t element, const fl_collective *c) {
 typedef ncclResult_t step_fn(fl_rank *rank, const fl_collective *c, ncclDataType_t type);
 
 static ncclResult_t all_reduce(fl_rank *rank, const fl_collective *c, ncclDataType_t type) {
-  return nccl.all_reduce(c->send, c->recv, (size_t)c->count, type, c->reduction, rank->comm, c->stream);
+  return nccl.all_reduce(c->send, c->recv, (size_t)c->count, type, c->reduction, rank->comm, rank->stream);
 }
 
 static ncclResult_t reduce(fl_rank *rank, const fl_collective *c, ncclDataType_t type) {
-  return nccl.reduce(c->send, c->recv, (size_t)c->count, type, c->reduction, c->root, rank->comm, c->stream);
+  return nccl.reduce(c->send, c->recv, (size_t)c->count, type, c->reduction, c->root, rank->comm, rank->stream);
 }
 
 static ncclResult_t broadcast(fl_rank *rank, const fl_collective *c, ncclDataType_t type) {
   const void *send = rank->me == c->root ? c->send : c->recv;
-  return nccl.broadcast(send, c->recv, (size_t)c->count, type, c->root, rank->comm, c->stream);
+  return nccl.broadcast(send, c->recv, (size_t)c->count, type, c->root, rank->comm, rank->stream);
 }
 
 static ncclResult_t all_gather(fl_rank *rank, const fl_collective *c, ncclDataType_t type) {
-  return nccl.all_gather(c->send, c->recv, (size_t)c->count, type, rank->comm, c->stream);
+  return nccl.all_gather(c->send, c->recv, (size_t)c->count, type, rank->comm, rank->stream);
 }
 
 static ncclResult_t reduce_scatter(fl_rank *rank, const fl_collective *c, ncclDataType_t type) {
-  return nccl.reduce_scatter(c->send, c->recv, (size_t)c->count, type, c->reduction, rank->comm, c->stream);
+  return nccl.reduce_scatter(c->send, c->recv, (size_t)c->count, type, c->reduction, rank->comm, rank->stream);
 }
 
 static ncclResult_t send(fl_rank *rank, const fl_collective *c, ncclDataType_t type) {
-  return nccl.send(c->send, (size_t)c->count, type, c->root, rank->comm, c->stream);
+  return nccl.send(c->send, (size_t)c->count, type, c->root, rank->comm, rank->stream);
 }
 
 static ncclResult_t recv(fl_rank *rank, const fl_collective *c, ncclDataType_t type) {
-  return nccl.recv(c->recv, (size_t)c->count, type, c->root, rank->comm, c->stream);
+  return nccl.recv(c->recv, (size_t)c->count, type, c->root, rank->comm, rank->stream);
+}
+
+static ncclResult_t own_gather(fl_rank *rank, const fl_collective *c, ncclDataType_t type) {
+  return nccl.gather(c->send, c->recv, (size_t)c->count, type, c->root, rank->comm, rank->stream);
+}
+
+static ncclResult_t own_scatter(fl_rank *rank, const fl_collective *c, ncclDataType_t type) {
+  return nccl.scatter(c->send, c->recv, (size_t)c->count, type, c->root, rank->comm, rank->stream);
+}
+
+static ncclResult_t own_all_to_all(fl_rank *rank, const fl_collective *c, ncclDataType_t type) {
+  return nccl.all_to_all(c->send, c->recv, (size_t)c->count, type, rank->comm, rank->stream);
+}
+
+/* None of them is negative, so that they are the library's numbers. */
+static size_t *numbers(const int64_t *counts) {
+  return (size_t *)(uintptr_t)counts;
+}
+
+static ncclResult_t own_all_to_all_v(fl_rank *rank, const fl_collective *c, ncclDataType_t type) {
+  return nccl.all_to_all_v(c->send, numbers(c->send_counts), numbers(c->send_offsets), c->recv, numbers(c->recv_counts),
+                           numbers(c->recv_offsets), type, rank->comm, rank->stream);
 }
 
 /* ------------------------------------------------------------------------------------------------ several in a group
@@ -69,11 +91,11 @@ static ncclResult_t recv(fl_rank *rank, const fl_collective *c, ncclDataType_t t
 /* Within a group; parts of no elements are left out, by who sends and who receives. */
 static ncclResult_t give(fl_rank *rank, const fl_collective *c, ncclDataType_t type, int64_t from, int64_t n,
                          int peer) {
-  return n ? nccl.send(at(c->send, from, c), (size_t)n, type, peer, rank->comm, c->stream) : ncclSuccess;
+  return n ? nccl.send(at(c->send, from, c), (size_t)n, type, peer, rank->comm, rank->stream) : ncclSuccess;
 }
 
 static ncclResult_t take(fl_rank *rank, const fl_collective *c, ncclDataType_t type, int64_t to, int64_t n, int peer) {
-  return n ? nccl.recv(at(c->recv, to, c), (size_t)n, type, peer, rank->comm, c->stream) : ncclSuccess;
+  return n ? nccl.recv(at(c->recv, to, c), (size_t)n, type, peer, rank->comm, rank->stream) : ncclSuccess;
 }
 
 static ncclResult_t all_gather_v(fl_rank *rank, const fl_collective *c, ncclDataType_t type) {
@@ -82,7 +104,7 @@ static ncclResult_t all_gather_v(fl_rank *rank, const fl_collective *c, ncclData
     void *part = at(c->recv, c->recv_offsets[root], c);
     if (c->recv_counts[root])
       result = nccl.broadcast(root == rank->me ? c->send : part, part, (size_t)c->recv_counts[root], type, root,
-                              rank->comm, c->stream);
+                              rank->comm, rank->stream);
   }
   return result;
 }
@@ -92,7 +114,7 @@ static ncclResult_t reduce_scatter_v(fl_rank *rank, const fl_collective *c, nccl
   for (int root = 0; root < rank->n && !result; root++)
     if (c->recv_counts[root])
       result = nccl.reduce(at(c->send, c->recv_offsets[root], c), root == rank->me ? c->recv : NULL,
-                           (size_t)c->recv_counts[root], type, c->reduction, root, rank->comm, c->stream);
+                           (size_t)c->recv_counts[root], type, c->reduction, root, rank->comm, rank->stream);
   return result;
 }
 
@@ -145,33 +167,49 @@ typedef struct way {
 } way;
 
 static const way ways[FL_COLLECTIVES] = {
-    [FL_ALL_REDUCE] = {"ncclAllReduce", all_reduce, true, false},
-    [FL_REDUCE] = {"ncclReduce", reduce, true, false},
-    [FL_BROADCAST] = {"ncclBroadcast", broadcast, true, false},
-    [FL_ALL_GATHER] = {"ncclAllGather", all_gather, true, false},
-    [FL_ALL_GATHER_V] = {"ncclBroadcast, one from each rank", all_gather_v, false, true},
-    [FL_REDUCE_SCATTER] = {"ncclReduceScatter", reduce_scatter, true, false},
-    [FL_REDUCE_SCATTER_V] = {"ncclReduce, one to each rank", reduce_scatter_v, false, true},
-    [FL_GATHER] = {"ncclSend and ncclRecv", gather, true, true},
-    [FL_SCATTER] = {"ncclSend and ncclRecv", scatter, true, true},
-    [FL_ALL_TO_ALL] = {"ncclSend and ncclRecv", all_to_all, true, true},
-    [FL_ALL_TO_ALL_V] = {"ncclSend and ncclRecv", all_to_all_v, false, true},
-    [FL_SEND] = {"ncclSend", send, true, false},
-    [FL_RECV] = {"ncclRecv", recv, true, false},
+    [FL_ALL_REDUCE] = {"AllReduce", all_reduce, true, false},
+    [FL_REDUCE] = {"Reduce", reduce, true, false},
+    [FL_BROADCAST] = {"Broadcast", broadcast, true, false},
+    [FL_ALL_GATHER] = {"AllGather", all_gather, true, false},
+    [FL_ALL_GATHER_V] = {"Broadcast, one from each rank", all_gather_v, false, true},
+    [FL_REDUCE_SCATTER] = {"ReduceScatter", reduce_scatter, true, false},
+    [FL_REDUCE_SCATTER_V] = {"Reduce, one to each rank", reduce_scatter_v, false, true},
+    [FL_GATHER] = {"Send and Recv", gather, true, true},
+    [FL_SCATTER] = {"Send and Recv", scatter, true, true},
+    [FL_ALL_TO_ALL] = {"Send and Recv", all_to_all, true, true},
+    [FL_ALL_TO_ALL_V] = {"Send and Recv", all_to_all_v, false, true},
+    [FL_SEND] = {"Send", send, true, false},
+    [FL_RECV] = {"Recv", recv, true, false},
 };
 
+/* Where the library has more of its own. */
+static const way own_ways[FL_COLLECTIVES] = {
+    [FL_GATHER] = {"Gather", own_gather, true, false},
+    [FL_SCATTER] = {"Scatter", own_scatter, true, false},
+    [FL_ALL_TO_ALL] = {"AlltoAll", own_all_to_all, true, false},
+    [FL_ALL_TO_ALL_V] = {"AlltoAllv", own_all_to_all_v, false, false},
+};
+
+static const way *way_of(const fl_collective *c) {
+  return nccl.gather && own_ways[c->kind].make ? &own_ways[c->kind] : &ways[c->kind];
+}
+
 static ncclResult_t make(fl_rank *rank, const fl_collective *c, const way *w, ncclDataType_t type) {
-  return w->counted && !c->count ? ncclSuccess : w->make(rank, c, type);
+  if (w->counted && !c->count)
+    return ncclSuccess;
+  rank->stream = c->stream;
+  ncclResult_t result = nccl.find_stream ? nccl.find_stream(&rank->streams, c->stream, &rank->stream) : ncclSuccess;
+  return result ? result : w->make(rank, c, type);
 }
 
 /* A group that was begun ends, also when something in it was refused. */
-static ncclResult_t end_group(ncclResult_t result) {
-  ncclResult_t ended = nccl.group_end();
+static ncclResult_t end_group(const fl_rank *rank, ncclResult_t result) {
+  ncclResult_t ended = nccl.group_end(rank->comm);
   return result ? result : ended;
 }
 
 fl_status nccl_collective(void *self, fl_rank *rank, const fl_collective *c) {
-  const way *w = &ways[c->kind];
+  const way *w = way_of(c);
   ncclDataType_t type;
   gpu_scope scope;
   (void)self;
@@ -180,11 +218,11 @@ fl_status nccl_collective(void *self, fl_rank *rank, const fl_collective *c) {
   fl_status status = nccl_enter(rank, &scope);
   if (status)
     return status;
-  ncclResult_t result = w->grouped ? nccl.group_start() : ncclSuccess;
+  ncclResult_t result = w->grouped ? nccl.group_start(rank->comm) : ncclSuccess;
   if (!result) {
     result = make(rank, c, w, type);
     if (w->grouped)
-      result = end_group(result);
+      result = end_group(rank, result);
   }
   gpu.call.leave(&scope);
   return result ? nccl_failed(result, w->name, rank->message, rank->message_size) : FL_OK;
@@ -195,7 +233,7 @@ static const fl_collective *item(const fl_collective *collectives, uint32_t i, u
 }
 
 fl_status nccl_batch(void *self, fl_rank *rank, const fl_collective *collectives, uint32_t n, uint32_t item_size) {
-  const char *name = "ncclGroupStart";
+  const char *name = "GroupStart";
   ncclDataType_t type;
   gpu_scope scope;
   (void)self;
@@ -207,16 +245,16 @@ fl_status nccl_batch(void *self, fl_rank *rank, const fl_collective *collectives
   fl_status status = nccl_enter(rank, &scope);
   if (status)
     return status;
-  ncclResult_t result = nccl.group_start();
+  ncclResult_t result = nccl.group_start(rank->comm);
   if (!result) {
     for (uint32_t i = 0; i < n && !result; i++) {
       const fl_collective *c = item(collectives, i, item_size);
       find_type(c->dtype, &type);
-      name = ways[c->kind].name;
-      result = make(rank, c, &ways[c->kind], type);
+      name = way_of(c)->name;
+      result = make(rank, c, way_of(c), type);
     }
-    name = result ? name : "ncclGroupEnd";
-    result = end_group(result);
+    name = result ? name : "GroupEnd";
+    result = end_group(rank, result);
   }
   gpu.call.leave(&scope);
   return result ? nccl_failed(result, name, rank->message, rank->message_size) : FL_OK;

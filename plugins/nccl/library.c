@@ -7,7 +7,15 @@
 /* 2.10 has the mean, and bfloat16. */
 enum { LEAST_VERSION = 21000, WORDS = 512 };
 
-nccl_table nccl;
+nccl_calls nccl;
+
+/* The library's functions; of NCCL_OPTIONAL some are NULL. */
+static struct {
+#define NCCL_FIELD(name, field, result, arguments) result(*field) arguments;
+  NCCL_FUNCTIONS(NCCL_FIELD)
+  NCCL_OPTIONAL(NCCL_FIELD)
+#undef NCCL_FIELD
+} of_library;
 
 /* Guarded by the lock until `opened` is set. */
 static struct {
@@ -19,7 +27,7 @@ static struct {
 } state = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 static const gpu_symbol symbols[] = {
-#define NCCL_SYMBOL(name, field, result, arguments) {#name, &nccl.field},
+#define NCCL_SYMBOL(name, field, result, arguments) {#name, &of_library.field},
     NCCL_FUNCTIONS(NCCL_SYMBOL){NULL, NULL},
 };
 static const gpu_symbol optional[] = {
@@ -27,8 +35,10 @@ static const gpu_symbol optional[] = {
 #undef NCCL_SYMBOL
 };
 
-void nccl_choose_library(void) {
+/* vLLM's own variable, and no setting of the host's. */
+void nccl_choose_library(fl_registry *registry) {
   const char *path = secure_getenv("VLLM_NCCL_SO_PATH");
+  (void)registry;
   gpu_free_after_fork(&state.lock);
   pthread_mutex_lock(&state.lock);
   if (path && *path && !state.library) {
@@ -110,12 +120,12 @@ static void say_version(int version, char *text, size_t size) {
 static bool suits(void) {
   char has[32], least[32];
   int version = 0;
-  ncclResult_t result = nccl.get_version(&version);
+  ncclResult_t result = of_library.get_version(&version);
   say_version(version, has, sizeof has);
   say_version(LEAST_VERSION, least, sizeof least);
   if (result)
     snprintf(state.reason, sizeof state.reason, "%s does not say its version: %s (%d)", nccl_vendor.title,
-             nccl.get_error_string(result), result);
+             of_library.get_error_string(result), result);
   else if (version < LEAST_VERSION)
     snprintf(state.reason, sizeof state.reason, "%s is of version %s, at least %s is needed", nccl_vendor.title, has,
              least);
@@ -123,6 +133,57 @@ static bool suits(void) {
     return true;
   return false;
 }
+
+/* ------------------------------------------------------------------------------------------------- its own ways */
+
+static ncclResult_t make_id(void *id) {
+  return of_library.get_unique_id(id);
+}
+
+static ncclResult_t init_rank(ncclComm_t *made, int ranks, const void *bytes, int rank) {
+  ncclUniqueId id;
+  memcpy(&id, bytes, sizeof id);
+  return of_library.init_rank(made, ranks, id, rank);
+}
+
+static ncclResult_t finish(ncclComm_t comm) {
+  ncclResult_t result = of_library.finalize ? of_library.finalize(comm) : ncclSuccess;
+  if (!result)
+    of_library.destroy(comm);
+  return result;
+}
+
+static ncclResult_t group_start(ncclComm_t comm) {
+  (void)comm;
+  return of_library.group_start();
+}
+
+static ncclResult_t group_end(ncclComm_t comm) {
+  (void)comm;
+  return of_library.group_end();
+}
+
+static void fill_calls(void) {
+  nccl = (nccl_calls){
+      .all_reduce = of_library.all_reduce,
+      .reduce = of_library.reduce,
+      .broadcast = of_library.broadcast,
+      .all_gather = of_library.all_gather,
+      .reduce_scatter = of_library.reduce_scatter,
+      .send = of_library.send,
+      .recv = of_library.recv,
+      .abort = of_library.abort,
+      .split = of_library.split,
+      .make_id = make_id,
+      .init_rank = init_rank,
+      .finish = finish,
+      .get_async_error = of_library.get_async_error,
+      .group_start = group_start,
+      .group_end = group_end,
+  };
+}
+
+/* ------------------------------------------------------------------------------------------------------- opening */
 
 /* The loader counts: what does not suit is let go of, as another may come. */
 static bool bind(void) {
@@ -133,8 +194,10 @@ static bool bind(void) {
       snprintf(state.reason, sizeof state.reason, "%s lacks %s: is it too old?", nccl_vendor.title, symbol->name);
   for (const gpu_symbol *symbol = optional; symbol->name && bound; symbol++)
     driver_find(&d, symbol->name, symbol->slot);
-  if (bound && suits())
+  if (bound && suits()) {
+    fill_calls();
     return true;
+  }
   if (d.library)
     dlclose(d.library);
   state.library = NULL;
@@ -156,7 +219,7 @@ bool nccl_open(const char **reason) {
 
 /* The last error's text is the thread's, or the process's, whatever the communicator, and several lines long sometimes.
  */
-fl_status nccl_failed(ncclResult_t result, const char *step, char *message, size_t message_size) {
+fl_status nccl_words(ncclResult_t result, char *words, size_t size) {
   static const struct {
     const char *name;
     int value;
@@ -167,12 +230,13 @@ fl_status nccl_failed(ncclResult_t result, const char *step, char *message, size
 #undef NCCL_ROW
   };
   enum { N = sizeof results / sizeof *results };
-  const char *text = nccl.get_error_string(result), *last = nccl.get_last_error ? nccl.get_last_error(NULL) : NULL;
+  const char *text = of_library.get_error_string(result),
+             *last = of_library.get_last_error ? of_library.get_last_error(NULL) : NULL;
   int i = 0;
   while (i < N && results[i].value != result)
     i++;
   int length = last ? (int)strcspn(last, "\n") : 0;
-  return fl_say(message, message_size, i < N ? results[i].status : FL_EINTERNAL, "%s: %s (%s, %d)%s%.*s", step,
-                text ? text : "unknown error", i < N ? results[i].name : "not in its header", result,
-                length ? ": " : "", length, last ? last : "");
+  snprintf(words, size, "%s (%s, %d)%s%.*s", text ? text : "unknown error",
+           i < N ? results[i].name : "not in its header", result, length ? ": " : "", length, last ? last : "");
+  return i < N ? results[i].status : FL_EINTERNAL;
 }

@@ -1,6 +1,7 @@
 /*
- * The library of collectives, NCCL or RCCL, opened by name and never linked; what is missing is said in words. Which of
- * the two is decided when a plugin is linked: nccl.c or rccl.c defines `nccl_vendor`.
+ * The library of collectives, opened by name and never linked; what is missing is said in words. Which one is decided
+ * when a plugin is linked: library.c is NCCL's, with nccl.c, and RCCL's, with rccl.c; plugins/flagcx has one for
+ * FlagCX, whose numbers and most of whose functions are NCCL's.
  */
 #ifndef FLHOST_NCCL_LIBRARY_H
 #define FLHOST_NCCL_LIBRARY_H
@@ -28,34 +29,70 @@ typedef struct ncclUniqueId {
   char internal[NCCL_UNIQUE_ID_BYTES];
 } ncclUniqueId;
 
-/* What the two differ in. */
+/* What they differ in. */
 typedef struct nccl_vendor_facts {
-  const char *name;         /* "nccl", of the communicator */
-  const char *title;        /* "NCCL" */
-  const char *libraries[3]; /* names for the loader, the usual one first, ended by NULL */
-  const char *root; /* variable that names the vendor's directory, and that directory; NULL: the loader's alone */
+  const char *name;   /* "nccl", of the communicator */
+  const char *title;  /* "NCCL" */
+  const char *prefix; /* "nccl", of the library's functions */
+  fl_kind kind;       /* FL_KIND_VENDOR: of the driver's vendor */
+  uint32_t id_size;
+  /* Of library.c alone: names for the loader, the usual one first, ended by NULL; */
+  const char *libraries[3];
+  const char *root; /* variable that names the vendor's directory, and that directory; NULL: the loader's alone; */
   const char *usual_root;
   const char *beside_torch[3]; /* where wheels have it, seen from the directory of torch's libraries; ended by NULL */
 } nccl_vendor_facts;
 extern const nccl_vendor_facts nccl_vendor;
 
-/* The library's functions, once nccl_open said yes; of NCCL_OPTIONAL some are NULL. */
-typedef struct nccl_table {
-#define NCCL_FIELD(name, field, result, arguments) result(*field) arguments;
-  NCCL_FUNCTIONS(NCCL_FIELD)
-  NCCL_OPTIONAL(NCCL_FIELD)
-#undef NCCL_FIELD
-} nccl_table;
-extern nccl_table nccl;
+/* What is called of the library, once nccl_open said yes. */
+typedef struct nccl_calls {
+  /* Functions of it that are alike in all of them. */
+  ncclResult_t (*all_reduce)(const void *send, void *recv, size_t count, ncclDataType_t type, ncclRedOp_t op,
+                             ncclComm_t comm, cudaStream_t stream);
+  ncclResult_t (*reduce)(const void *send, void *recv, size_t count, ncclDataType_t type, ncclRedOp_t op, int root,
+                         ncclComm_t comm, cudaStream_t stream);
+  ncclResult_t (*broadcast)(const void *send, void *recv, size_t count, ncclDataType_t type, int root, ncclComm_t comm,
+                            cudaStream_t stream);
+  ncclResult_t (*all_gather)(const void *send, void *recv, size_t count, ncclDataType_t type, ncclComm_t comm,
+                             cudaStream_t stream);
+  ncclResult_t (*reduce_scatter)(const void *send, void *recv, size_t count, ncclDataType_t type, ncclRedOp_t op,
+                                 ncclComm_t comm, cudaStream_t stream);
+  ncclResult_t (*send)(const void *send, size_t count, ncclDataType_t type, int peer, ncclComm_t comm,
+                       cudaStream_t stream);
+  ncclResult_t (*recv)(void *recv, size_t count, ncclDataType_t type, int peer, ncclComm_t comm, cudaStream_t stream);
+  ncclResult_t (*abort)(ncclComm_t comm);
+  /* NULL, or all four: they are made of sends and receives then. */
+  ncclResult_t (*gather)(const void *send, void *recv, size_t count, ncclDataType_t type, int root, ncclComm_t comm,
+                         cudaStream_t stream);
+  ncclResult_t (*scatter)(const void *send, void *recv, size_t count, ncclDataType_t type, int root, ncclComm_t comm,
+                          cudaStream_t stream);
+  ncclResult_t (*all_to_all)(const void *send, void *recv, size_t count, ncclDataType_t type, ncclComm_t comm,
+                             cudaStream_t stream);
+  ncclResult_t (*all_to_all_v)(const void *send, size_t *send_counts, size_t *send_offsets, void *recv,
+                               size_t *recv_counts, size_t *recv_offsets, ncclDataType_t type, ncclComm_t comm,
+                               cudaStream_t stream);
+  ncclResult_t (*split)(ncclComm_t comm, int color, int key, ncclComm_t *made, ncclConfig_t *config); /* may be NULL */
+  /* What each does in its own way. */
+  ncclResult_t (*make_id)(void *id);
+  ncclResult_t (*init_rank)(ncclComm_t *made, int ranks, const void *id, int rank);
+  ncclResult_t (*finish)(ncclComm_t comm); /* an end in order; after an error `abort` has to follow */
+  ncclResult_t (*get_async_error)(ncclComm_t comm, ncclResult_t *found);
+  ncclResult_t (*group_start)(ncclComm_t comm);
+  ncclResult_t (*group_end)(ncclComm_t comm);
+  /* The library's stream for the driver's, of a rank that keeps in *streams what the library wants; NULL: the same. */
+  ncclResult_t (*find_stream)(void **streams, void *raw, cudaStream_t *stream);
+  void (*free_streams)(void *streams);
+} nccl_calls;
+extern nccl_calls nccl;
 
-/* Reads VLLM_NCCL_SO_PATH. At registration. */
-void nccl_choose_library(void);
+/* Reads the setting that says where the library is. At registration. */
+void nccl_choose_library(fl_registry *registry);
 
 /* Is it there, with all that is needed? Opens it, which initialises no driver. Any thread; where it is not there the
  * next call looks again, as torch may have come since. */
 bool nccl_open(const char **reason);
 
-/* The status for a result other than ncclSuccess that `step` gave, said in the message. */
-fl_status nccl_failed(ncclResult_t result, const char *step, char *message, size_t message_size);
+/* What a result other than ncclSuccess means, and its status. */
+fl_status nccl_words(ncclResult_t result, char *words, size_t size);
 
 #endif

@@ -1,13 +1,19 @@
 /* How a rank comes to its communicator, and leaves it. */
 #include "plugins/nccl/rank.h"
 
+fl_status nccl_failed(ncclResult_t result, const char *function, char *message, size_t message_size) {
+  char words[256];
+  fl_status status = nccl_words(result, words, sizeof words);
+  return fl_say(message, message_size, status, "%s%s: %s", nccl_vendor.prefix, function, words);
+}
+
 fl_status nccl_make_id(void *self, void *id, char *message, size_t message_size) {
   const char *reason;
   (void)self;
   if (!nccl_open(&reason))
     return fl_say(message, message_size, FL_EDEVICE, "%s", reason);
-  ncclResult_t result = nccl.get_unique_id(id);
-  return result ? nccl_failed(result, "ncclGetUniqueId", message, message_size) : FL_OK;
+  ncclResult_t result = nccl.make_id(id);
+  return result ? nccl_failed(result, "GetUniqueId", message, message_size) : FL_OK;
 }
 
 static fl_rank *make(const fl_join *join, gpu_device *device) {
@@ -29,7 +35,6 @@ fl_status nccl_join(void *self, const fl_join *join, fl_rank **joined) {
   const char *reason;
   fl_status status;
   gpu_scope scope;
-  ncclUniqueId id;
   (void)self;
   *joined = NULL;
   if (!nccl_open(&reason))
@@ -42,10 +47,9 @@ fl_status nccl_join(void *self, const fl_join *join, fl_rank **joined) {
     return FL_ENOMEM;
   status = gpu_enter(device, &scope, "joining", join->message, join->message_size);
   if (!status) {
-    memcpy(&id, join->id, sizeof id);
-    ncclResult_t result = nccl.init_rank(&rank->comm, join->ranks, id, join->rank);
+    ncclResult_t result = nccl.init_rank(&rank->comm, join->ranks, join->id, join->rank);
     if (result)
-      status = nccl_failed(result, "ncclCommInitRank", join->message, join->message_size);
+      status = nccl_failed(result, "CommInitRank", join->message, join->message_size);
     gpu.call.leave(&scope);
   }
   if (status)
@@ -65,9 +69,7 @@ fl_status nccl_enter(fl_rank *rank, gpu_scope *scope) {
 static void end(fl_rank *rank) {
   ncclResult_t found = ncclSuccess;
   bool good = !nccl.get_async_error(rank->comm, &found) && (found == ncclSuccess || found == ncclInProgress);
-  if (good && (!nccl.finalize || !nccl.finalize(rank->comm)))
-    nccl.destroy(rank->comm);
-  else
+  if (!good || nccl.finish(rank->comm))
     nccl.abort(rank->comm);
 }
 
@@ -78,6 +80,8 @@ void nccl_leave(void *self, fl_rank *rank) {
     end(rank);
     gpu.call.leave(&scope);
   }
+  if (nccl.free_streams)
+    nccl.free_streams(rank->streams);
   free(rank);
 }
 
@@ -95,16 +99,18 @@ void nccl_abort(void *self, fl_rank *rank) {
 }
 
 fl_status nccl_state(void *self, fl_rank *rank) {
+  char words[256];
   ncclResult_t found = ncclSuccess;
   (void)self;
   if (atomic_load(&rank->aborted))
     return fl_say(rank->message, rank->message_size, FL_ESTATE, "this rank's part was aborted");
   ncclResult_t result = nccl.get_async_error(rank->comm, &found);
   if (result)
-    return nccl_failed(result, "ncclCommGetAsyncError", rank->message, rank->message_size);
+    return nccl_failed(result, "CommGetAsyncError", rank->message, rank->message_size);
   if (found == ncclSuccess || found == ncclInProgress)
     return FL_OK;
-  return nccl_failed(found, "work that was queued before", rank->message, rank->message_size);
+  fl_status status = nccl_words(found, words, sizeof words);
+  return fl_say(rank->message, rank->message_size, status, "work that was queued before: %s", words);
 }
 
 /* All ranks call it, so that one that is in no part, or cannot be, takes part all the same. */
@@ -120,7 +126,7 @@ fl_status nccl_split(void *self, fl_rank *rank, int32_t color, int32_t key, cons
   ncclComm_t comm = NULL;
   ncclResult_t result = nccl.split(rank->comm, made ? color : NCCL_SPLIT_NOCOLOR, key, &comm, NULL);
   if (result)
-    status = nccl_failed(result, "ncclCommSplit", join->message, join->message_size);
+    status = nccl_failed(result, "CommSplit", join->message, join->message_size);
   else if (elsewhere)
     status = fl_say(join->message, join->message_size, FL_EINVAL,
                     "a part of a group is on the group's device, %d, expected that or none, not %d",

@@ -1,5 +1,5 @@
 /*
- * The communicators nccl and rccl: one rank a device, over the vendor's library of collectives. It is not linked, so
+ * The communicators nccl, rccl and flagcx: one rank a device, over a library of collectives. It is not linked, so
  * that the plugin loads on every machine and can say what is missing; the device is chosen by the vendor's driver, as
  * plugins/gpu does.
  */
@@ -17,14 +17,14 @@ static bool is_available(void *self, const char **reason) {
 fl_status nccl_register(fl_registry *registry) {
   const char *reason;
   gpu_choose_library();
-  nccl_choose_library();
+  nccl_choose_library(registry);
   bool splits = is_available(NULL, &reason) && nccl.split;
   const fl_communicator communicator = {
       .size = sizeof communicator,
       .device_type = gpu.device_type,
-      .kind = FL_KIND_VENDOR,
-      .vendor = gpu.name,
-      .id_size = NCCL_UNIQUE_ID_BYTES,
+      .kind = nccl_vendor.kind,
+      .vendor = nccl_vendor.kind == FL_KIND_VENDOR ? gpu.name : NULL,
+      .id_size = nccl_vendor.id_size,
       .dtypes = FL_INT8 | FL_UINT8 | FL_INT32 | FL_INT64 | FL_FLOAT16 | FL_FLOAT32 | FL_FLOAT64 | FL_BFLOAT16,
       .reductions = (1u << FL_REDUCTIONS) - 1,
       .is_available = is_available,

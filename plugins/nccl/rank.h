@@ -9,12 +9,17 @@ struct fl_rank {
   gpu_device *device;
   int me, n;
   atomic_bool aborted; /* the library's part is gone */
+  void *streams;       /* nccl_calls.find_stream's, */
+  cudaStream_t stream; /* and the collective's that is being made */
   char *message;       /* the group's */
   size_t message_size;
 };
 
 /* The rank's device is the thread's until gpu.call.leave. FL_ESTATE after an abort. */
 fl_status nccl_enter(fl_rank *rank, gpu_scope *scope);
+
+/* The status for a result other than ncclSuccess that the library's function gave, "AllReduce", said in the message. */
+fl_status nccl_failed(ncclResult_t result, const char *function, char *message, size_t message_size);
 
 /* Of fl_communicator. */
 fl_status nccl_make_id(void *self, void *id, char *message, size_t message_size);

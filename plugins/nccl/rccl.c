@@ -7,6 +7,9 @@ FL_PLUGIN_COMMUNICATORS("rccl");
 const nccl_vendor_facts nccl_vendor = {
     .name = "rccl",
     .title = "RCCL",
+    .prefix = "nccl",
+    .kind = FL_KIND_VENDOR,
+    .id_size = NCCL_UNIQUE_ID_BYTES,
     .libraries = {"librccl.so.1", "librccl.so"},
     .root = "ROCM_PATH",
     .usual_root = "/opt/rocm",
