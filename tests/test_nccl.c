@@ -2,7 +2,7 @@
  * The communicators nccl and rccl on stand-ins for the driver and the library: every collective between threads that
  * are ranks, each with a device of its own, and what goes wrong: no library, one that is too old, errors, aborts.
  */
-#include "tests/collectives.h"
+#include "tests/device_ranks.h"
 #include "tests/gpu.h"
 #include "tests/scratch.h"
 
@@ -20,33 +20,10 @@ static const setup nccl = {"nccl", "plugins/nccl.so", "tests/drivers/libnccl.so.
 static const setup nccl_old = {"nccl", "plugins/nccl.so", "tests/drivers/libnccl_old.so", &gpu_setups[0]};
 static const setup rccl = {"rccl", "plugins/rccl.so", "tests/drivers/librccl.so.1", &gpu_setups[2]};
 
-enum { MOST_RANKS = 4 };
-static fl_host *host;
 static const setup *in_use;
-static void *library;
 
 /* ---------------------------------------------------------------------------------------------------------- stand-ins
  */
-
-static void find(const char *name, void *function) {
-  void *address = dlsym(library, name);
-  ck_assert_msg(address != NULL, "the stand-in has no %s", name);
-  memcpy(function, &address, sizeof address);
-}
-
-static void library_set(const char *name, int value) {
-  bool (*change)(const char *, int);
-  find("flhost_stand_in_nccl_set", &change);
-  ck_assert(change(name, value));
-}
-
-/* That the library has been asked for; the kinds are those of tests/drivers/nccl/world.h. */
-enum { ALL_REDUCES = 0, SENDS = 5, RECVS = 6, SPLITS = 7 };
-static int calls(int kind) {
-  int (*number_of)(int);
-  find("flhost_stand_in_nccl_calls", &number_of);
-  return number_of(kind);
-}
 
 /* A host with the platform and the communicator, on devices of the stand-in; without the library. */
 static void start_without(const setup *s) {
@@ -55,19 +32,18 @@ static void start_without(const setup *s) {
   stand_in_open(s->gpu->driver);
   stand_in_set("devices=5");
   setenv(s->gpu->setting, stand_in_path(), 1);
-  host = test_host(environment, 0);
+  ranks_host = test_host(environment, 0);
   char plugin[512];
   snprintf(plugin, sizeof plugin, "tests/drivers/plugins/%s", s->gpu->plugin);
-  ck_ok(fl_load_plugin(host, built(plugin)));
+  ck_ok(fl_load_plugin(ranks_host, built(plugin)));
 }
 
 static void load(void) {
-  ck_ok(fl_load_plugin(host, built(in_use->plugin)));
+  ck_ok(fl_load_plugin(ranks_host, built(in_use->plugin)));
 }
 
 static void open_library(void) {
-  library = dlopen(built(in_use->library), RTLD_NOW | RTLD_LOCAL);
-  ck_assert_msg(library != NULL, "%s", library ? "" : dlerror());
+  library_open(in_use->library);
 }
 
 static void start(const setup *s) {
@@ -78,73 +54,20 @@ static void start(const setup *s) {
 }
 
 static void tear_down(void) {
-  fl_host_destroy(host);
-  host = NULL;
+  fl_host_destroy(ranks_host);
+  ranks_host = NULL;
 }
 
 /* -------------------------------------------------------------------------------------------------------------- ranks
  */
 
-typedef struct worker {
-  pthread_t thread;
-  const fl_group_id *id;
-  int32_t rank, ranks, device;
-  rank_body body;
-  fl_status joined;
-  char words[512];
-} worker;
-
-static void *be_rank(void *of) {
-  worker *w = of;
-  const fl_group_options options = {.size = sizeof options, .name = "tp", .device = w->device, .any_manifest = 1};
-  fl_group *group;
-  w->joined = fl_group_create(host, w->id, w->rank, w->ranks, &options, &group);
-  snprintf(w->words, sizeof w->words, "%s", w->joined ? fl_error_message() : "");
-  if (w->joined)
-    return NULL;
-  w->body(host, group);
-  fl_group_destroy(group);
-  return NULL;
-}
-
 /* Rank i on device first + i * step. */
 static void run_ranks(worker *workers, int32_t ranks, int32_t first, int32_t step, rank_body body) {
-  static fl_group_id id;
-  ck_ok(fl_group_make_id(host, in_use->gpu->device_type, &id));
-  ck_assert_str_eq(id.communicator, in_use->name);
-  for (int32_t i = 0; i < ranks; i++) {
-    workers[i] = (worker){.id = &id, .rank = i, .ranks = ranks, .device = first + i * step, .body = body};
-    ck_assert_int_eq(pthread_create(&workers[i].thread, NULL, be_rank, &workers[i]), 0);
-  }
-  for (int32_t i = 0; i < ranks; i++)
-    pthread_join(workers[i].thread, NULL);
+  run_device_ranks(workers, in_use->name, in_use->gpu->device_type, ranks, first, step, body);
 }
 
 static void as_ranks(int32_t ranks, rank_body body) {
-  worker workers[MOST_RANKS];
-  run_ranks(workers, ranks, 1, 1, body);
-  for (int32_t i = 0; i < ranks; i++)
-    ck_assert_msg(!workers[i].joined, "rank %d: %s", i, workers[i].words);
-}
-
-static float *numbers(fl_group *group, size_t n, float value) {
-  float *made, *image = malloc(n * sizeof *image);
-  for (size_t i = 0; i < n; i++)
-    image[i] = value;
-  ck_ok(fl_device_allocate(host, fl_group_device(group), n * sizeof *image, (void **)&made));
-  ck_ok(fl_device_copy(host, fl_group_device(group), made, image, n * sizeof *image, FL_COPY_TO_DEVICE, NULL));
-  free(image);
-  return made;
-}
-
-static float number(fl_group *group, const float *memory, size_t i) {
-  float read;
-  ck_ok(fl_device_copy(host, fl_group_device(group), &read, memory + i, sizeof read, FL_COPY_TO_HOST, NULL));
-  return read;
-}
-
-static void give_back(fl_group *group, float *memory) {
-  ck_ok(fl_device_free(host, fl_group_device(group), memory));
+  as_device_ranks(in_use->name, in_use->gpu->device_type, ranks, body);
 }
 
 /* -------------------------------------------------------------------------------------------------------- collectives
@@ -159,15 +82,15 @@ static void all_collectives(fl_host *of, fl_group *group) {
 START_TEST(every_collective_is_right_between_devices) {
   start(&nccl);
   as_ranks(_i + 1, all_collectives);
-  ck_assert_int_gt(calls(ALL_REDUCES), 0);
-  ck_assert_int_eq(calls(SENDS), calls(RECVS));
+  ck_assert_int_gt(library_calls(ALL_REDUCES), 0);
+  ck_assert_int_eq(library_calls(SENDS), library_calls(RECVS));
 }
 END_TEST
 
 START_TEST(every_collective_is_right_by_rccl) {
   start(&rccl);
   as_ranks(_i + 2, all_collectives);
-  ck_assert_int_gt(calls(ALL_REDUCES), 0);
+  ck_assert_int_gt(library_calls(ALL_REDUCES), 0);
 }
 END_TEST
 
@@ -181,7 +104,7 @@ END_TEST
 START_TEST(what_is_native_is_in_the_list) {
   fl_communicators *list;
   start(_i ? &rccl : &nccl);
-  ck_ok(fl_get_communicators(host, &list));
+  ck_ok(fl_get_communicators(ranks_host, &list));
   ck_assert_uint_eq(list->n, 1);
   const fl_communicator_info *info = fl_communicator_at(list, 0);
   ck_assert_str_eq(info->name, in_use->name);
@@ -239,7 +162,7 @@ static void in_two_parts(fl_host *of, fl_group *group) {
 START_TEST(a_group_is_split_by_the_library_or_by_the_host) {
   start(_i ? &nccl_old : &nccl);
   as_ranks(4, in_two_parts);
-  ck_assert_int_eq(calls(SPLITS), _i ? 0 : 4);
+  ck_assert_int_eq(library_calls(SPLITS), _i ? 0 : 4);
 }
 END_TEST
 
@@ -293,7 +216,7 @@ START_TEST(an_id_that_the_library_cannot_make_is_an_error) {
   fl_group_id id;
   start(&nccl);
   library_set("id", 2);
-  ck_assert_int_eq(fl_group_make_id(host, kDLCUDA, &id), FL_EDEVICE);
+  ck_assert_int_eq(fl_group_make_id(ranks_host, kDLCUDA, &id), FL_EDEVICE);
   ck_contains(fl_error_message(), "ncclGetUniqueId: unhandled system error (ncclSystemError, 2): stand-in: no "
                                   "interface for the bootstrap");
 }
@@ -385,14 +308,7 @@ END_TEST
  */
 
 static const char *reason(void) {
-  static char words[2048];
-  fl_communicators *list;
-  ck_ok(fl_get_communicators(host, &list));
-  ck_assert_uint_eq(list->n, 1);
-  snprintf(words, sizeof words, "%s", fl_communicator_at(list, 0)->reason);
-  ck_assert_int_eq(fl_communicator_at(list, 0)->available, !*words);
-  fl_communicators_free(list);
-  return words;
+  return communicator_reason(in_use->name);
 }
 
 /* Does the machine have the real one, where the loader looks? */
@@ -457,7 +373,7 @@ START_TEST(the_copy_that_the_process_has_is_used) {
   }
   ck_assert_str_eq(reason(), "");
   as_ranks(2, all_collectives);
-  ck_assert_int_gt(calls(ALL_REDUCES), 0);
+  ck_assert_int_gt(library_calls(ALL_REDUCES), 0);
 }
 END_TEST
 
@@ -472,7 +388,7 @@ START_TEST(the_real_library_is_opened_where_there_is_one) {
   }
   load();
   ck_assert_str_eq(reason(), "");
-  if (fl_group_make_id(host, in_use->gpu->device_type, &id))
+  if (fl_group_make_id(ranks_host, in_use->gpu->device_type, &id))
     ck_contains(fl_error_message(), "ncclGetUniqueId: "); /* a machine without a network */
   else
     ck_assert_str_eq(id.communicator, in_use->name);
@@ -494,7 +410,7 @@ START_TEST(a_wheel_beside_the_processs_torch_is_found) {
   load();
   ck_assert_str_eq(reason(), "");
   fl_group_id id;
-  ck_ok(fl_group_make_id(host, kDLCUDA, &id));
+  ck_ok(fl_group_make_id(ranks_host, kDLCUDA, &id));
   ck_assert_ptr_nonnull(dlopen(in_scratch("nvidia/nccl/lib/libnccl.so.2"), RTLD_NOW | RTLD_NOLOAD));
   scratch_remove();
 }
@@ -506,7 +422,7 @@ START_TEST(without_a_driver_nothing_is_opened) {
   unsetenv(in_use->gpu->setting);
   setenv(in_use->gpu->setting, "/nonexistent/driver.so", 1);
   setenv("VLLM_NCCL_SO_PATH", built(in_use->library), 1);
-  host = test_host(environment, 0);
+  ranks_host = test_host(environment, 0);
   load();
   ck_contains(reason(), "/nonexistent/driver.so: cannot open shared object file");
   ck_assert_ptr_null(dlopen(built(in_use->library), RTLD_NOW | RTLD_NOLOAD));

@@ -1,7 +1,8 @@
 /*
  * A stand-in for libnccl.so.2 and librccl.so.1 between threads of one process, on the memory of the stand-in drivers
- * (tests/drivers/gpu), which is the host's. nccl.c has the library's functions and what they refuse, world.c makes
- * ranks meet and computes.
+ * (tests/drivers/gpu), which is the host's. nccl.c has the library's functions, calls.c what they refuse and groups,
+ * world.c makes ranks meet and computes. FlagCX's and HCCL's (tests/drivers/flagcx, tests/drivers/hccl) are made of the
+ * same, but for their functions.
  *
  * What it has alike with the library: ids by value, joining that waits for all, groups, messages to oneself, results,
  * and that a device is one rank's. What not: a collective is done when the call returns, after what was queued on its
@@ -10,7 +11,7 @@
  * mean is the sum, divided.
  *
  * Tests open the library that the plugin was told to use, and find
- *     bool flhost_stand_in_nccl_set(const char *name, int value)   a number of nccl_settings
+ *     bool flhost_stand_in_nccl_set(const char *name, int value)   a number of stand_in_settings
  *     int flhost_stand_in_nccl_calls(int kind)                     how many the library was asked for: nccl_kind
  */
 #ifndef FLHOST_TESTS_NCCL_WORLD_H
@@ -51,6 +52,14 @@ typedef enum nccl_kind {
   KIND_SEND,
   KIND_RECV,
   KIND_SPLIT,
+  /* Made of others, and counted beside those. */
+  KIND_GATHER,
+  KIND_SCATTER,
+  KIND_ALL_TO_ALL,
+  KIND_ALL_TO_ALL_V,
+  KIND_ALL_GATHER_V,
+  KIND_REDUCE_SCATTER_V,
+  KIND_BATCH,
   KINDS
 } nccl_kind;
 

@@ -1,0 +1,7 @@
+# Collectives between GPUs by FlagCX: what NCCL's plugin is made of, but for the library, which is not linked.
+FLAGCX_PLUGIN := $(BUILD)/plugins/flagcx.so
+PLUGINS += $(FLAGCX_PLUGIN)
+$(FLAGCX_PLUGIN): $(patsubst %,$(BUILD)/obj/plugins/%.o,flagcx/flagcx flagcx/library nccl/plugin nccl/membership \
+  nccl/collectives gpu/driver cuda/cuda_driver)
+	@mkdir -p $(@D)
+	$(CC) $(PLUGIN_LINK) -o $@ $^ $(LINK) -ldl
