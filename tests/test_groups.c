@@ -94,7 +94,7 @@ START_TEST(the_list_says_what_is_native_and_why_one_is_not_chosen) {
   fl_communicators *list;
   start("VLLM_FL_DENY_VENDORS=acme");
   ck_ok(fl_get_communicators(host, &list));
-  ck_assert_uint_eq(list->n, 9);
+  ck_assert_uint_eq(list->n, 10);
   const fl_communicator_info *bare = info_of(list, "bare"), *acme = info_of(list, "acme");
   ck_assert(bare->available && bare->chosen && !bare->batches && !bare->splits);
   ck_assert_str_eq(bare->reason, "");
@@ -149,6 +149,13 @@ static void all_of_them(fl_host *own, fl_group *group) {
 START_TEST(G2_what_a_communicator_lacks_is_made_up_of_what_it_has) {
   start("VLLM_FL_COMMUNICATOR=bare");
   ranks_as_threads(host, numbers_of_ranks[_i], all_of_them);
+}
+END_TEST
+
+/* `choosy` lists products and then refuses each: so does a vendor's library with some of its element types. */
+START_TEST(G2_what_a_communicator_refuses_is_made_up_too) {
+  start("VLLM_FL_COMMUNICATOR=choosy");
+  ranks_as_threads(host, 3, all_of_them);
 }
 END_TEST
 
@@ -592,6 +599,7 @@ static void add_tests(TCase *tests) {
   tcase_add_test(tests, the_list_says_what_is_native_and_why_one_is_not_chosen);
   tcase_add_test(tests, a_plugin_of_communicators_is_loaded_when_one_is_looked_for);
   tcase_add_loop_test(tests, G2_what_a_communicator_lacks_is_made_up_of_what_it_has, 0, loop_cases(NUMBERS));
+  tcase_add_test(tests, G2_what_a_communicator_refuses_is_made_up_too);
   tcase_add_loop_test(tests, threads_share_memory, 0, loop_cases(NUMBERS));
   tcase_add_loop_test(tests, processes_share_memory, 0, loop_cases(NUMBERS));
   tcase_add_test(tests, groups_on_shared_memory_are_split_too);

@@ -63,9 +63,8 @@ static fl_status reduced(fl_group *group, const fl_collective *c) {
     return by_all_reduce(group, c, extent.send, group->rank * c->count, c->count);
   case FL_REDUCE_SCATTER_V:
     return by_all_reduce(group, c, extent.send, c->recv_offsets[group->rank], extent.recv);
-  default:
-    return fl_error(FL_ENOTSUP, "communicator '%s' refuses an all_reduce (%s of %s) that it says it knows",
-                    group->communicator.name, fl_reduction_name(c->reduction), fl_dtype_name(c->dtype));
+  default: /* one that it knows, but not with this element type */
+    return fl_collective_reduce_here(group, c);
   }
 }
 

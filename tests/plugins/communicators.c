@@ -1,6 +1,7 @@
 /*
  * Communicators for tests, between threads of one process, as simple as can be: `bare` has what is required and nothing
- * else, and reduces float32 by sum alone; its send waits until it is received. `acme` is the same of a vendor. The
+ * else, and reduces float32 by sum alone; its send waits until it is received. `acme` is the same of a vendor, `choosy`
+ * knows products, too, but not with this element type. The
  * others misbehave, each as its name says.
  */
 #include <flhost/communicator.h>
@@ -12,7 +13,7 @@
 #include <unistd.h>
 
 FL_PLUGIN("communicators", "1.0", "tests", "Apache-2.0", "");
-FL_PLUGIN_COMMUNICATORS("bare,acme,absent,silent,odd_status,no_end,bare_device,wrong,crossed");
+FL_PLUGIN_COMMUNICATORS("bare,acme,absent,silent,odd_status,no_end,bare_device,wrong,crossed,choosy");
 
 enum { MOST = 16 };
 
@@ -212,6 +213,10 @@ static fl_status crossed(void *self, fl_rank *me, const fl_collective *c) {
   return FL_OK;
 }
 
+static fl_status choosy(void *self, fl_rank *me, const fl_collective *c) {
+  return c->reduction == FL_REDUCE_SUM ? all_reduce(self, me, c) : FL_ENOTSUP;
+}
+
 fl_status register_builtins(fl_registry *registry) {
   static char wire[] = "the wire is cut", nothing[] = "";
   const struct {
@@ -229,7 +234,8 @@ fl_status register_builtins(fl_registry *registry) {
               {"no_end", NULL, NULL, no_end, FL_KIND_REFERENCE, 10, kDLCPU},
               {"bare_device", wire, NULL, all_reduce, FL_KIND_REFERENCE, 10, kDLExtDev},
               {"wrong", NULL, NULL, wrong, FL_KIND_REFERENCE, 5, kDLCPU},
-              {"crossed", NULL, NULL, crossed, FL_KIND_REFERENCE, 4, kDLCPU}};
+              {"crossed", NULL, NULL, crossed, FL_KIND_REFERENCE, 4, kDLCPU},
+              {"choosy", NULL, NULL, choosy, FL_KIND_REFERENCE, 5, kDLCPU}};
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
     const fl_communicator functions = {.size = sizeof functions,
                                        .device_type = rows[i].device_type,
@@ -239,7 +245,8 @@ fl_status register_builtins(fl_registry *registry) {
                                        .id_size = sizeof(uint64_t),
                                        .most_ranks = MOST,
                                        .dtypes = FL_FLOAT32,
-                                       .reductions = 1u << FL_REDUCE_SUM,
+                                       .reductions = 1u << FL_REDUCE_SUM |
+                                                     (rows[i].all_reduce == choosy ? 1u << FL_REDUCE_PROD : 0),
                                        .is_available = rows[i].is_available,
                                        .make_id = make_id,
                                        .join = join,
