@@ -47,4 +47,27 @@ typedef struct acl_functions {
 #undef ACL_MEMBER
 } acl_functions;
 
+/* Is there a device node and a runtime library with all functions that are needed of it? Nothing is initialised: the
+ * process may still fork. `reason` (a static string) says why not. Any thread. */
+bool ascend_acl_open(const char **reason);
+
+/* The same of all libraries that are needed to begin: libraries.c has it for the plugin of operators, the plugin hccl
+ * one of its own. */
+bool ascend_libraries_open(const char **reason);
+
+/* The functions, once that was true; those of ACL_META_FUNCTIONS in the plugin of operators. */
+extern acl_functions acl;
+
+/* A function of the open runtime library; false, and NULL, if it has none of that name. */
+bool ascend_acl_find(const char *name, void *function);
+
+/* Is it a stand-in of the tests that was opened? */
+bool ascend_is_stand_in(void);
+
+/* Another library of the vendor's by its name as the loader finds it, else in the toolkit; NULL, and dlerror() says
+ * why.
+ */
+void *ascend_open_library(const char *name);
+void *ascend_open_of_toolkit(const char *name);
+
 #endif

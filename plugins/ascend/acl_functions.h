@@ -18,6 +18,8 @@
   X(aclError, aclrtGetDevice, (int32_t * device))                                                                      \
   X(aclError, aclrtGetCurrentContext, (aclrtContext * context))                                                        \
   X(aclError, aclrtSetCurrentContext, (aclrtContext context))                                                          \
+  X(aclError, aclrtCreateStream, (aclrtStream * stream))                                                               \
+  X(aclError, aclrtDestroyStream, (aclrtStream stream))                                                                \
   X(aclError, aclrtSynchronizeStream, (aclrtStream stream))                                                            \
   X(aclError, aclrtSynchronizeDevice, (void))                                                                          \
   X(aclError, aclrtMalloc, (void **memory, size_t size, aclrtMemMallocPolicy policy))                                  \

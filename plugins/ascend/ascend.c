@@ -5,6 +5,7 @@
 #include "plugins/ascend/locks.h"
 #include "plugins/ascend/ops.h"
 #include "plugins/ascend/platform.h"
+#include "plugins/ascend/workspace.h"
 
 FL_PLUGIN("ascend", FLHOST_VERSION, "Huawei", "Apache-2.0", "");
 FL_PLUGIN_VENDOR("ascend");
@@ -42,7 +43,7 @@ fl_status register_builtins(fl_registry *registry) {
                                          .functions = &ascend_platform,
                                          .functions_type = FL_FUNCTIONS_PLATFORM,
                                          .functions_size = sizeof ascend_platform};
-  ascend_guard_forks();
+  ascend_guard_forks(ascend_workspaces_unlock);
   fl_status status = registry->register_component(registry, &component);
   FOR_EACH_OP_LIST(list) {
     ascend_op *ops = (ascend_op *)(*list)->rows; /* of this backend they are not constant */

@@ -15,6 +15,7 @@
 #ifndef FLHOST_ASCEND_CALL_H
 #define FLHOST_ASCEND_CALL_H
 
+#include "plugins/ascend/libraries.h"
 #include "plugins/ascend/runtime.h"
 #include "plugins/ascend/view.h"
 #include "plugins/ascend/workspace.h"

@@ -13,94 +13,54 @@
 
 enum { MAX_OPERATOR_LIBRARIES = 64, PATH_SIZE = 4096 };
 
-static driver runtime = {.libraries = {"libascendcl.so", "libacl_rt.so"}, .nodes = {"/dev/davinci_manager"}};
-static char runtime_path[PATH_SIZE]; /* where set_env.sh says that the toolkit is */
-static void *meta_library;           /* what describes tensors */
+static void *meta_library; /* what describes tensors */
 static void *operator_libraries[MAX_OPERATOR_LIBRARIES];
 static int n_operator_libraries;
+static char reason_of_meta[PATH_SIZE];
 static bool complete, operators_opened;
 static aclnn_functions operators[ACLNN_COUNT];
 static const aclnn_functions absent;
 static const aclnn_functions *_Atomic known[ACLNN_COUNT]; /* NULL: not looked for yet */
 
-acl_functions acl;
+/* --------------------------------------------------------------------------------------- what describes tensors */
 
-/* ---------------------------------------------------------------------------------------------------------- opening */
-
-/* What the process has loaded goes first: two copies of one library do not get along. */
-static void *open_library(const char *name) {
-  void *library = dlopen(name, RTLD_LAZY | RTLD_LOCAL | RTLD_NOLOAD);
-  return library ? library : dlopen(name, RTLD_LAZY | RTLD_LOCAL);
-}
-
-/* By its name as the loader finds it, else in the toolkit. */
-static void *open_of_toolkit(const char *name) {
-  const char *home = secure_getenv("ASCEND_HOME_PATH");
-  char path[PATH_SIZE];
-  void *library = open_library(name);
-  if (library || !home || snprintf(path, sizeof path, "%s/lib64/%s", home, name) >= (int)sizeof path)
-    return library;
-  return open_library(path);
-}
-
-static void set_up_runtime(void) {
-  const char *home = secure_getenv("ASCEND_HOME_PATH");
-  const char *node = secure_getenv("FLHOST_ASCEND_NODE"); /* for tests, which have no device node */
-  if (node && *node)
-    runtime.nodes[0] = node;
-  if (home && *home && snprintf(runtime_path, sizeof runtime_path, "%s/lib64/libascendcl.so", home) < PATH_SIZE)
-    runtime.libraries[2] = runtime_path;
-}
-
-/* A symbol of the runtime or of what describes tensors; false with the reason when it is in neither. */
+/* In either library. */
 static bool find(const char *name, void *function) {
-  if (driver_find(&runtime, name, function))
+  if (ascend_acl_find(name, function))
     return true;
-  void *address = meta_library ? dlsym(meta_library, name) : NULL;
+  void *address = dlsym(meta_library, name);
   if (!address)
-    snprintf(runtime.reason, sizeof runtime.reason, "%s lacks %s", meta_library ? "libnnopbase.so" : "libascendcl.so",
-             name);
+    snprintf(reason_of_meta, sizeof reason_of_meta, "libnnopbase.so lacks %s", name);
   memcpy(function, &address, sizeof address);
   return address != NULL;
 }
 
-/* Looked up before what needs libnnopbase.so: a message names the library that lacks something. */
 static bool find_functions(void) {
+  if (!meta_library)
+    meta_library = ascend_open_of_toolkit("libnnopbase.so");
+  if (!meta_library) {
+    const char *words = dlerror();
+    snprintf(reason_of_meta, sizeof reason_of_meta, "%s", words ? words : "libnnopbase.so: dlopen failed");
+    return false;
+  }
 #define FIND(result, name, arguments)                                                                                  \
   if (!find(#name, &acl.name))                                                                                         \
     return false;
-  ACL_RUNTIME_FUNCTIONS(FIND)
-  if (!meta_library)
-    meta_library = open_of_toolkit("libnnopbase.so");
-  if (!meta_library) {
-    const char *words = dlerror();
-    snprintf(runtime.reason, sizeof runtime.reason, "%s", words ? words : "libnnopbase.so: dlopen failed");
-    return false;
-  }
   ACL_META_FUNCTIONS(FIND)
 #undef FIND
-#define FIND_OPTIONAL(result, name, arguments) driver_find(&runtime, #name, &acl.name);
-  ACL_OPTIONAL_FUNCTIONS(FIND_OPTIONAL)
-#undef FIND_OPTIONAL
   return true;
 }
 
+/* The runtime first: a message names the library that lacks something. */
 bool ascend_libraries_open(const char **reason) {
-  const char *words = NULL;
+  if (!ascend_acl_open(reason))
+    return false;
   pthread_mutex_lock(&ascend_locks[ASCEND_LOCK_LIBRARIES]);
-  if (!complete) {
-    set_up_runtime();
-    complete = driver_present(&runtime, &words) && find_functions();
-  }
-  bool opened = complete;
+  bool opened = complete = complete || find_functions();
   pthread_mutex_unlock(&ascend_locks[ASCEND_LOCK_LIBRARIES]);
   if (reason)
-    *reason = opened ? NULL : runtime.reason;
+    *reason = opened ? NULL : reason_of_meta;
   return opened;
-}
-
-bool ascend_is_stand_in(void) {
-  return runtime.library && dlsym(runtime.library, "flhost_stand_in_driver");
 }
 
 /* ------------------------------------------------------------------------------------------------ operator libraries
@@ -124,7 +84,7 @@ static void add_custom(const char *directory, int length) {
   char path[PATH_SIZE];
   if (snprintf(path, sizeof path, "%.*s/op_api/lib/libcust_opapi.so", length, directory) < (int)sizeof path &&
       owner_is_trusted(path))
-    add_operator_library(open_library(path));
+    add_operator_library(ascend_open_library(path));
 }
 
 /* Directories of ASCEND_CUSTOM_OPP_PATH. */
@@ -170,7 +130,7 @@ static void add_domains(void) {
   if (!glob(pattern, 0, NULL, &found))
     for (size_t i = 0; i < found.gl_pathc; i++)
       if (owner_is_trusted(found.gl_pathv[i]))
-        add_operator_library(open_library(found.gl_pathv[i]));
+        add_operator_library(ascend_open_library(found.gl_pathv[i]));
   globfree(&found);
 }
 
@@ -183,7 +143,7 @@ static void open_operator_libraries(void) {
   add_vendors();
   add_domains();
   for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
-    add_operator_library(open_of_toolkit(names[i]));
+    add_operator_library(ascend_open_of_toolkit(names[i]));
   operators_opened = true;
 }
 

@@ -4,16 +4,6 @@
 
 #include "plugins/ascend/aclnn.h"
 
-/* Is there a device node and a runtime library with all functions that the plugin needs? Nothing is initialised: the
- * process may still fork. `reason` (a static string) says why not. Any thread. */
-bool ascend_libraries_open(const char **reason);
-
-/* The functions of the runtime, once ascend_libraries_open() was true. */
-extern acl_functions acl;
-
-/* Is it a stand-in of the tests that was opened? */
-bool ascend_is_stand_in(void);
-
 /* Both phases of an operator. */
 typedef struct aclnn_functions {
   void *phase_1; /* an aclnn_NAME */

@@ -4,8 +4,9 @@
 
 #include <pthread.h>
 
-/* Of libraries.c, runtime.c, call.c, workspace.c and platform.c. Nobody holds two. */
+/* Of acl.c, libraries.c, runtime.c, call.c, workspace.c and platform.c. Nobody holds two. */
 enum {
+  ASCEND_LOCK_ACL,
   ASCEND_LOCK_LIBRARIES,
   ASCEND_LOCK_RUNTIME,
   ASCEND_LOCK_OPS,
@@ -15,7 +16,7 @@ enum {
 };
 extern pthread_mutex_t ascend_locks[ASCEND_N_LOCKS];
 
-/* Sees to the locks when the process forks. At registration. */
-void ascend_guard_forks(void);
+/* Sees to the locks when the process forks, and has `more` see to others. At registration. */
+void ascend_guard_forks(void (*more)(void));
 
 #endif

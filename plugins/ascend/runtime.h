@@ -2,7 +2,7 @@
 #ifndef FLHOST_ASCEND_RUNTIME_H
 #define FLHOST_ASCEND_RUNTIME_H
 
-#include "plugins/ascend/libraries.h"
+#include "plugins/ascend/acl.h"
 #include <flhost/plugin.h>
 
 /* Chips that operators tell apart. */
