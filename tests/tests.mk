@@ -56,6 +56,7 @@ $(BUILD)/tests/test_setting_pages: | $(BUILD)/setting-pages
 include tests/drivers/gpu/drivers.mk
 include tests/drivers/nccl/nccl.mk
 include tests/drivers/flagcx/flagcx.mk
+include tests/drivers/hccl/hccl.mk
 $(BUILD)/tests/test_secure: | $(ASCEND_PLUGIN) $(ASCEND_STAND_IN_LIBRARIES) $(STANDINS) $(GPU_TEST_PLUGINS)
 include tests/fuzz/fuzz.mk
 include tests/faults/faults.mk
