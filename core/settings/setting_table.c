@@ -116,11 +116,11 @@ const fl_setting_row fl_setting_table[FL_N_SETTINGS] = {
                               FL_SETTING_OF_OPS,
                               "JSON file, op to one of flagos, vendor, reference: the only kind that op tries; "
                               "beats VLLM_FL_PER_OP"},
-    [FL_SETTING_COMMUNICATOR] =
-        {"VLLM_FL_COMMUNICATOR", "communicator", &fl_type_names, NULL, "list of communicators", NULL, "auto", ',',
-         FL_SETTING_NONE_IS_NULL | FL_SETTING_PLAIN_NAMES,
-         "communicators that groups of ranks may use, in this order (shm, mpi, nccl); what is not listed is never "
-         "tried; not set: as the preference says, then by priority"},
+    [FL_SETTING_COMMUNICATOR] = {"VLLM_FL_COMMUNICATOR", "communicator", &fl_type_names, NULL, "list of communicators",
+                                 NULL, "auto", ',', FL_SETTING_NONE_IS_NULL | FL_SETTING_PLAIN_NAMES,
+                                 "communicators that groups of ranks may use, in this order (of shm, mpi, nccl, rccl, "
+                                 "flagcx, hccl); what is not listed is never "
+                                 "tried; not set: as the preference says, then by priority"},
     [FL_SETTING_COMM_TIMEOUT] =
         {"VLLM_FL_COMM_TIMEOUT_S", "comm_timeout_s", &fl_type_seconds, NULL, NULL, "300", NULL, 0, 0,
          "seconds that a rank waits for others in a collective, before it fails and names them; "
@@ -130,7 +130,8 @@ const fl_setting_row fl_setting_table[FL_N_SETTINGS] = {
                                "1: before each collective the ranks compare what they are about to do, and one that "
                                "does something else is named; slow, for finding errors"},
     [FL_SETTING_FLAGCX_PATH] = {"FLAGCX_PATH", NULL, &fl_type_word, NULL, "path", NULL, NULL, 0, 0,
-                                "FlagCX library; makes that communicator available"},
+                                "directory of FlagCX, with lib/libflagcx.so or build/lib/libflagcx.so in it, for "
+                                "communicator flagcx; not there, or not set: the one that the loader finds"},
     [FL_SETTING_CPU_ISA] =
         {"VLLM_FL_CPU_ISA", NULL, &fl_type_word, isa_words, NULL, "auto", NULL, 0, 0,
          "instruction set that the optimised kernels of the CPU plugin use: auto, the best that this "

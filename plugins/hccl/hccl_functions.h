@@ -1,7 +1,7 @@
 /*
  * What this plugin uses of HCCL: functions and constants, as hccl/hccl.h and hccl/hccl_types.h declare them. Lists, so
- * that the table of functions (library.c) and the stand-in of the tests are made of the same lines. No type is declared
- * here.
+ * that the table of functions (library.c), the stand-in of the tests and the check against the real header
+ * (tests/headers/hccl.cc) are made of the same lines. No type is declared here.
  */
 #ifndef FLHOST_HCCL_FUNCTIONS_H
 #define FLHOST_HCCL_FUNCTIONS_H

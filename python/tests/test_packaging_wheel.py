@@ -79,7 +79,7 @@ def test_files_are_those_of_the_tree(archive: zipfile.ZipFile, names: set[str], 
 def test_every_backend_of_the_tree_has_its_plugin(names: set[str]):
     """So has each communicator; Open MPI's is built where its header is."""
     backends = {path.stem for path in (ROOT / "config").glob("*.yaml")}
-    expected = backends | {"shm", "nccl", "rccl"}
+    expected = backends | {"shm", "nccl", "rccl", "flagcx", "hccl"}
     plugins = {Path(name).stem for name in names if name.startswith("flhost/lib/flhost/plugins/")}
     assert expected <= plugins <= expected | {"mpi"}
 

@@ -9,3 +9,4 @@ $(HCCL_STANDINS): tests/drivers/hccl/hccl.c $(NCCL_STANDIN_SHARED) $(NCCL_STANDI
 $(TD)/hccl/libhccl_empty.so: tests/drivers/hccl/empty.c
 	$(standin_library)
 $(BUILD)/tests/test_hccl: | $(HCCL_STANDINS) $(TD)/hccl/libhccl_empty.so $(HCCL_PLUGIN) $(ASCEND_STAND_IN_LIBRARIES) $(ASCEND_PLUGIN)
+$(BUILD)/tests/test_communicator_command: | $(COMMAND) $(CPU_PLUGIN) $(BUILD)/tests/plugins/two_vendors.so $(FLAGCX_STANDINS) $(FLAGCX_PLUGIN) $(HCCL_STANDINS) $(HCCL_PLUGIN) $(TD)/standin_cuda.so $(ASCEND_STAND_IN_LIBRARIES)
