@@ -227,6 +227,40 @@ START_TEST(sends_and_receives_go_together) {
 }
 END_TEST
 
+/* Rank 0 has nothing, gets nothing, or neither: its buffers are NULL, which the library does not take. */
+static void nothing_from_or_to_rank_0(fl_host *of, fl_group *group) {
+  static const int64_t counts[] = {0, 3}, offsets[] = {0, 0}, none[] = {0, 0};
+  bool first = !fl_group_rank(group);
+  const int64_t *own = first ? none : counts;
+  float *x = numbers(group, 4, 2), *y = numbers(group, 4, 0);
+  (void)of;
+  fl_collective gather = fl_collective_of(FL_ALL_GATHER_V, first ? NULL : x, y, 0, float32, NULL);
+  gather.recv_counts = counts;
+  gather.recv_offsets = offsets;
+  ck_ok(fl_collective_run(group, &gather));
+  ck_assert_float_eq(number(group, y, 2), 2);
+  fl_collective scatter = fl_collective_of(FL_REDUCE_SCATTER_V, x, first ? NULL : y, 0, float32, NULL);
+  scatter.recv_counts = counts;
+  scatter.recv_offsets = offsets;
+  scatter.reduction = FL_REDUCE_SUM;
+  ck_ok(fl_collective_run(group, &scatter));
+  ck_assert_float_eq(number(group, y, 2), first ? 2 : 4);
+  fl_collective all = fl_collective_of(FL_ALL_TO_ALL_V, first ? NULL : x, first ? NULL : y, 0, float32, NULL);
+  all.send_counts = all.recv_counts = own;
+  all.send_offsets = all.recv_offsets = offsets;
+  ck_ok(fl_collective_run(group, &all));
+  ck_assert_float_eq(number(group, y, 2), 2);
+  give_back(group, x);
+  give_back(group, y);
+}
+
+START_TEST(buffers_of_no_elements_may_be_null) {
+  start(LIBRARY);
+  as_ranks(2, nothing_from_or_to_rank_0);
+  check_clean();
+}
+END_TEST
+
 static void to_itself(fl_host *of, fl_group *group) {
   float *x = numbers(group, 8, 1);
   const fl_collective items[] = {
@@ -450,6 +484,7 @@ static void add_tests(TCase *tests) {
   tcase_add_test(tests, a_collective_comes_after_what_its_stream_had);
   tcase_add_test(tests, a_product_that_the_library_does_not_know_is_the_hosts);
   tcase_add_test(tests, sends_and_receives_go_together);
+  tcase_add_test(tests, buffers_of_no_elements_may_be_null);
   tcase_add_test(tests, a_message_to_oneself_that_is_not_received_is_an_error);
   tcase_add_test(tests, a_group_is_split_by_joining_anew);
   tcase_add_test(tests, a_device_that_is_not_there_is_an_error);
