@@ -167,11 +167,12 @@ START_TEST(a_product_that_the_library_does_not_know_is_the_hosts) {
 }
 END_TEST
 
-/* A rank's messages to itself are copies; to others they go together, also those of several streams. */
+/* A rank's messages to itself are copies; to others they go together, also those of several streams, each after what
+ * its stream had. */
 static void at_once(fl_host *of, fl_group *group) {
   int32_t rank = fl_group_rank(group), other = !rank;
   void *stream = make_stream(group);
-  float *sent = numbers(group, 8, (float)rank + 1), *received = numbers(group, 8, 0);
+  float *sent = numbers(group, 8, (float)rank + 1), *received = numbers(group, 8, 0), *before = numbers(group, 8, 9);
   for (int i = 0; i < 3; i++) { /* on the stream, on the default one, on both */
     void *first = i == 1 ? NULL : stream, *second = i == 0 ? stream : NULL;
     const fl_collective items[] = {{.size = sizeof *items,
@@ -209,6 +210,7 @@ static void at_once(fl_host *of, fl_group *group) {
                                     .dtype = float32,
                                     .root = other,
                                     .stream = first}};
+    ck_ok(fl_device_copy(of, fl_group_device(group), received, before, 8 * sizeof *before, FL_COPY_ON_DEVICE, second));
     ck_ok(fl_collective_run_batch(group, items, 5, sizeof *items));
     ck_ok(fl_device_synchronize(of, fl_group_device(group), stream, true));
     ck_assert_float_eq(number(group, received, 1), (float)other + 1);
@@ -217,6 +219,7 @@ static void at_once(fl_host *of, fl_group *group) {
   end_stream(stream);
   give_back(group, sent);
   give_back(group, received);
+  give_back(group, before);
 }
 
 START_TEST(sends_and_receives_go_together) {
