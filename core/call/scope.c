@@ -218,8 +218,8 @@ fl_status fl_scope_enter_ranks(fl_host *host, fl_policy *policy, const fl_ranks 
       .outer = fl_self.scope,
       .view = view,
       .thread_id = fl_self.id,
-      .group = group,
-      .group_name = group ? fl_ranks_group_of(group->name) : 0,
+      .reserved =
+          {[FL_SCOPE_GROUP] = (uintptr_t)group, [FL_SCOPE_GROUP_NAME] = group ? fl_ranks_group_of(group->name) : 0},
   };
   set_scope(scope);
   fl_host_let_in(host);

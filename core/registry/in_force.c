@@ -15,8 +15,9 @@ const fl_scope *fl_scope_innermost(const fl_host *host) {
 /* In the innermost scope with such a group; `name` 0: with any. */
 static const fl_ranks *ranks_in_scope(const fl_host *host, uint64_t name) {
   for (const fl_scope *scope = fl_self.scope; scope; scope = scope->outer)
-    if (scope->host == host && scope->group && (!name || scope->group_name == name))
-      return scope->group;
+    if (scope->host == host && scope->reserved[FL_SCOPE_GROUP] &&
+        (!name || scope->reserved[FL_SCOPE_GROUP_NAME] == name))
+      return (const fl_ranks *)(uintptr_t)scope->reserved[FL_SCOPE_GROUP];
   return NULL;
 }
 

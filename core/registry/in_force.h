@@ -10,6 +10,9 @@
 /* The thread's innermost scope in the host; NULL: it is in none. No lock is needed. */
 const fl_scope *fl_scope_innermost(const fl_host *host);
 
+/* What of a scope's reserved words is in use: its group, a fl_ranks * or NULL, and fl_ranks_group_of its name. */
+enum { FL_SCOPE_GROUP, FL_SCOPE_GROUP_NAME };
+
 /* The ranks that share a call of the op, which is ready, in this thread; NULL: none do. No lock is needed. */
 const fl_ranks *fl_scope_find_ranks(const fl_op *op);
 static inline const fl_ranks *fl_scope_ranks(const fl_op *op) {

@@ -313,10 +313,11 @@ enum {
                                      the argument into the output first when the caller gave two tensors */
   FL_IMPL_DETERMINISTIC = 1 << 1, /* the same bits with any number of threads */
   FL_IMPL_PRIORITY_ZERO = 1 << 2, /* `priority` is really 0 */
-  FL_IMPL_OPAQUE = 1 << 3,        /* takes opaque calls, too (fl_invoke_opaque): `values` is NULL then and `count` 0 */
-  FL_IMPL_RANKS = 1 << 4          /* does all of fl_op_def.ranks itself where fl_call.group is given; its supports_args
-                                     then says the same on all ranks: by types, shapes and attributes alone */
+  FL_IMPL_OPAQUE = 1 << 3         /* takes opaque calls, too (fl_invoke_opaque): `values` is NULL then and `count` 0 */
 };
+/* And: it does all of fl_op_def.ranks itself where fl_call.group is given. Its supports_args then says the same on all
+ * ranks: by types, shapes and attributes alone. */
+#define FL_IMPL_RANKS (1 << 4)
 
 /* A call's ranks; NULL: it is this process's alone. */
 static inline const fl_ranks *fl_call_ranks(const fl_call *call) {

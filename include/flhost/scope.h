@@ -25,9 +25,7 @@ typedef struct fl_scope {
   struct fl_scope *outer;
   void *view;
   uint64_t thread_id;
-  const struct fl_ranks *group;
-  uint64_t group_name;
-  uint64_t reserved[9];
+  uint64_t reserved[11];
 } fl_scope;
 
 /* FL_EINVAL: `policy` is NULL, or a word that is none, and the nearest; FL_ESTATE: the host is frozen. The scope is
