@@ -109,7 +109,7 @@ static outcome evaluate_argument(const fl_rule_node *node, const fl_value *value
 /* MATCH: *value is the node's. OPEN: a name is not known. MISMATCH: it has no value, like 3/2. */
 static outcome evaluate(const fl_rules *rules, const fl_bindings *bindings, unsigned index, int64_t *value) {
   const fl_rule_node *node = &rules->nodes[index];
-  int64_t a, b;
+  int64_t a = 0, b = 0;
   if (node->operation == FL_NUMBER) {
     *value = node->number;
     return MATCH;
