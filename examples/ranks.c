@@ -93,6 +93,9 @@ int main(void) {
   if (rank == 0)
     printf("%d ranks by %s, %d of %d inner features each: as one rank alone, within %s\n", fl_group_ranks(group),
            fl_group_communicator(group), (int)n, INNER, worst < 1e-5f ? "1e-5" : "more than 1e-5");
+  const matrix *made[] = {&x, &gate_up, &down, &own_gate_up, &own_down, &out, &alone};
+  for (size_t i = 0; i < sizeof made / sizeof *made; i++)
+    free(made[i]->data);
   fl_group_destroy(group);
   fl_host_destroy(host);
   return worst < 1e-5f ? 0 : 1;
