@@ -219,7 +219,7 @@ static const struct {
   const char *message; /* NULL: it is taken */
 } components[] = {
     {{.type = "platform", .functions = &platform, .functions_type = FL_FUNCTIONS_PLATFORM, .functions_size = 16},
-     "functions has 104 bytes, but functions_size is 16: does it point to a fl_platform?"},
+     "functions has 280 bytes, but functions_size is 16: does it point to a fl_platform?"},
     {{.type = "platform", .functions = "relu2", .functions_type = FL_FUNCTIONS_OP_NAME, .functions_size = 6},
      "functions_type is 2, expected 1 for a platform"},
     {{.type = "platform", .functions = &platform, .functions_type = 9, .functions_size = sizeof platform},

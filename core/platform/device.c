@@ -1,6 +1,6 @@
 /* Devices of a host: see device.h. What engines call for device memory is in memory.c. */
 #include "core/platform/device.h"
-#include "core/platform/memory.h"
+#include "core/platform/processor.h"
 
 #include "core/platform/availability.h"
 #include "core/platform/platform.h"
@@ -128,7 +128,7 @@ static void keep_backend(fl_host *host, int32_t device_type, uint32_t generation
 static fl_status find_backend(fl_host *host, int32_t device_type, bool may_load, fl_backend *backend) {
   uint32_t n = 0;
   if (device_type == kDLCPU) {
-    *backend = (fl_backend){.platform = fl_host_memory, .name = "cpu", .plugin = "flhost", .count = 1};
+    *backend = (fl_backend){.platform = fl_processor, .name = "cpu", .plugin = "flhost", .count = 1};
     return FL_OK;
   }
   if (device_type <= 0 || device_type >= FL_DEVICE_SLOTS)
@@ -201,6 +201,14 @@ fl_status fl_backend_failed(const fl_backend *backend, DLDevice device, fl_statu
   return fl_error(status == FL_ENOMEM ? FL_ENOMEM : FL_EDEVICE, "%s: %s: %s",
                   fl_device_words(device, name, sizeof name), what,
                   words && *words ? words : "the plugin gives no reason");
+}
+
+fl_status fl_direction_check(const char *function, int32_t direction) {
+  if (direction >= FL_COPY_TO_DEVICE && direction <= FL_COPY_ON_DEVICE)
+    return FL_OK;
+  return fl_error(FL_EINVAL,
+                  "%s: direction is %d, expected FL_COPY_TO_DEVICE (1), FL_COPY_TO_HOST (2) or FL_COPY_ON_DEVICE (3)",
+                  function, direction);
 }
 
 /* --------------------------------------------------------------------------------------------------- architectures */

@@ -51,6 +51,9 @@ bool fl_backend_is_captured(const fl_backend *backend, DLDevice device, void *st
 /* The failure of one of its functions, in its own words. */
 fl_status fl_backend_failed(const fl_backend *backend, DLDevice device, fl_status status, const char *what);
 
+/* FL_EINVAL: it is none of FL_COPY_*. */
+fl_status fl_direction_check(const char *function, int32_t direction);
+
 /*
  * Sees to it that the architectures of a type's devices are known, if an implementation of the op that the filter
  * (NULL: none) lets in asks for one and they were not asked for in this generation of the registry. `in_use`: the

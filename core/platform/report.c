@@ -6,8 +6,8 @@
 
 #include "core/platform/bus.h"
 #include "core/platform/device.h"
-#include "core/platform/memory.h"
 #include "core/platform/platform.h"
+#include "core/platform/processor.h"
 #include "core/platform/steps.h"
 #include "core/support.h"
 
@@ -146,7 +146,7 @@ static void report_cpu(draft *r, const fl_platform_kind *kind, const fl_bus *bus
   fl_platform_info *info = add_platform(r, kind->name, kind->device_type, "");
   fl_device_list *list = fl_arena_allocate(r->arena, sizeof *list);
   if (list)
-    fl_list_devices(&fl_host_memory, NULL, list);
+    fl_list_devices(&fl_processor, NULL, list);
   fl_text_add(&text, "always available");
   if (bus->cores > 0)
     fl_text_add(&text, ", %d core%s", bus->cores, bus->cores == 1 ? "" : "s");

@@ -54,36 +54,95 @@ void fl_stage_drop_components(fl_stage *stage, uint32_t kept) {
 
 /* -------------------------------------------------------------------------------------------------------- platforms */
 
-/* The functions that put tensors on a device come together, or not at all. */
-static fl_status check_memory(const fl_platform *platform) {
-  const struct {
-    const char *name;
-    bool given;
-  } functions[] = {
-      {"properties", platform->properties != NULL},
-      {"current_device", platform->current_device != NULL},
-      {"allocate", platform->allocate != NULL},
-      {"release", platform->release != NULL},
-      {"copy", platform->copy != NULL},
-      {"synchronize", platform->synchronize != NULL},
-      {"error", platform->error != NULL},
-  };
-  enum { N = sizeof functions / sizeof *functions };
-  const char *missing = NULL, *given = NULL;
-  for (size_t i = 0; i < N; i++) {
-    missing = missing || functions[i].given ? missing : functions[i].name;
-    given = given || !functions[i].given ? given : functions[i].name;
+/* Functions that come together, or not at all: a row each. What is in none may be missing alone. */
+enum { MEMORY, STREAMS, EVENTS, HOST_MEMORY, POOLS, GRAPHS, N_SETS };
+#define FUNCTION(set_, name_)                                                                                          \
+  { set_, #name_, offsetof(fl_platform, name_) }
+static const struct platform_function {
+  int set;
+  const char *name;
+  size_t offset;
+} platform_functions[] = {
+    FUNCTION(MEMORY, properties),
+    FUNCTION(MEMORY, current_device),
+    FUNCTION(MEMORY, allocate),
+    FUNCTION(MEMORY, release),
+    FUNCTION(MEMORY, copy),
+    FUNCTION(MEMORY, synchronize),
+    FUNCTION(MEMORY, error),
+    FUNCTION(STREAMS, create_stream),
+    FUNCTION(STREAMS, destroy_stream),
+    FUNCTION(EVENTS, create_event),
+    FUNCTION(EVENTS, destroy_event),
+    FUNCTION(EVENTS, record_event),
+    FUNCTION(EVENTS, wait_event),
+    FUNCTION(EVENTS, is_event_done),
+    FUNCTION(EVENTS, synchronize_event),
+    FUNCTION(EVENTS, elapsed),
+    FUNCTION(HOST_MEMORY, allocate_host),
+    FUNCTION(HOST_MEMORY, release_host),
+    FUNCTION(POOLS, allocate_async),
+    FUNCTION(POOLS, release_async),
+    FUNCTION(POOLS, trim_pool),
+    FUNCTION(POOLS, pool_usage),
+    FUNCTION(GRAPHS, begin_capture),
+    FUNCTION(GRAPHS, end_capture),
+    FUNCTION(GRAPHS, launch_graph),
+    FUNCTION(GRAPHS, destroy_graph),
+};
+#undef FUNCTION
+enum { N_FUNCTIONS = sizeof platform_functions / sizeof *platform_functions };
+
+static bool is_given(const fl_platform *platform, const struct platform_function *function) {
+  void (*address)(void);
+  memcpy(&address, (const char *)platform + function->offset, sizeof address);
+  return address != NULL;
+}
+
+static fl_status set_is_torn(int set, const char *missing, const char *given) {
+  fl_text all = {0};
+  const char *last = NULL;
+  for (size_t i = 0; i < N_FUNCTIONS; i++) {
+    if (platform_functions[i].set != set)
+      continue;
+    if (last)
+      fl_text_add(&all, "%s%s", *fl_text_get(&all) ? ", " : "", last);
+    last = platform_functions[i].name;
   }
-  if (missing && given)
-    return fl_error(FL_EINVAL,
-                    "functions: %s is missing, but %s is there; properties, current_device, allocate, release, copy, "
-                    "synchronize and error come together: all, or none",
-                    missing, given);
-  int32_t least = given ? kDLCPU + 1 : kDLCPU;
-  if (platform->device_type < least || platform->device_type >= FL_DEVICE_SLOTS)
-    return fl_error(FL_EINVAL, "device_type is %d, expected a DLDeviceType from %d to %d%s", platform->device_type,
-                    least, FL_DEVICE_SLOTS - 1, given ? ", other than the host's memory" : "");
+  fl_status status =
+      fl_error(FL_EINVAL, "functions: %s is missing, but %s is there; %s and %s come together: all, or none", missing,
+               given, fl_text_get(&all), last);
+  fl_text_free(&all);
+  return status;
+}
+
+static fl_status check_sets(const fl_platform *platform) {
+  const char *missing[N_SETS] = {0}, *given[N_SETS] = {0};
+  for (size_t i = 0; i < N_FUNCTIONS; i++) {
+    const struct platform_function *function = &platform_functions[i];
+    const char **place = is_given(platform, function) ? given : missing;
+    place[function->set] = place[function->set] ? place[function->set] : function->name;
+  }
+  for (int set = 0; set < N_SETS; set++) {
+    if (missing[set] && given[set])
+      return set_is_torn(set, missing[set], given[set]);
+    if (missing[MEMORY] && given[set])
+      return fl_error(FL_EINVAL, "functions: %s is there, but not what puts tensors on the device: %s and the others",
+                      given[set], missing[MEMORY]);
+  }
   return FL_OK;
+}
+
+static fl_status check_platform(const fl_platform *platform) {
+  fl_status status = check_sets(platform);
+  if (!status && platform->begin_capture && !platform->is_captured)
+    return fl_error(FL_EINVAL, "functions: begin_capture is there, but is_captured is missing: the host has to know");
+  bool memory = platform->allocate != NULL;
+  int32_t least = memory ? kDLCPU + 1 : kDLCPU;
+  if (!status && (platform->device_type < least || platform->device_type >= FL_DEVICE_SLOTS))
+    return fl_error(FL_EINVAL, "device_type is %d, expected a DLDeviceType from %d to %d%s", platform->device_type,
+                    least, FL_DEVICE_SLOTS - 1, memory ? ", other than the host's memory" : "");
+  return status;
 }
 
 /* It becomes the name of a file, and a word of settings. */
@@ -111,7 +170,7 @@ static fl_status take_platform(const fl_stage *stage, const fl_component *given,
     if (!strcmp(stage->components[i].type, "platform") && !strcmp(stage->components[i].name, given->name))
       return fl_error(FL_EEXIST, "plugin '%s' registers the platform '%s' twice", stage->plugin, given->name);
   fl_sized_take(&record->platform, sizeof record->platform, platform);
-  return check_memory(&record->platform);
+  return check_platform(&record->platform);
 }
 
 /* ---------------------------------------------------------------------------------------------------- communicators */
