@@ -52,6 +52,7 @@ typedef struct timing {
   const char *dtype;
   double bytes, flops; /* of a call; flops -1: not known */
   double us;           /* median */
+  double graph_us;     /* of one call within a graph of the device's */
   double as_reference; /* how many times as fast as the reference, and as a memcpy that moves as many bytes */
   double as_memcpy;
   double as_peer[BENCH_PEERS_MOST]; /* as what --peer names, in its order */
@@ -60,6 +61,7 @@ typedef struct timing {
   bool is_beside;    /* no implementation: memcpy, or a peer */
   bool failed;       /* it returned an error, or did not come back */
   char *reason;      /* why it was not timed */
+  char *no_graph;    /* why it was not timed in a graph, on a device */
   double earlier_us; /* in the file that is compared with; `is_new`: the row is not there */
   bool is_new;
 } timing;
@@ -94,6 +96,9 @@ typedef struct bench_request {
   trial_limits limits;      /* of the children that call */
   bool json;
 } bench_request;
+
+/* Are calls timed in a graph, too? On a device. */
+bool bench_has_graphs(const bench_request *asked);
 
 /* Times one op's implementations, and adds their rows. The exit status: not EXIT_OK where it cannot go on. */
 int bench_op(fl_host *host, const bench_request *asked, const fl_snapshot *snapshot, uint32_t index, timings *rows);

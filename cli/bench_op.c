@@ -5,6 +5,7 @@
  */
 #include "cli/bench.h"
 
+#include "cli/bench_graph.h"
 #include "cli/bench_measure.h"
 #include "cli/bench_peer.h"
 #include "cli/cli.h"
@@ -35,6 +36,9 @@ typedef struct subject {
   fl_scope scope;
   device_memory to, from;       /* of memcpy, `half` bytes for each copy of the call */
   const fl_prepared **prepared; /* for each copy of the call; NULL: not asked for, or it prepares nothing */
+  call_graph graph;             /* of its calls, on a device that has graphs */
+  char *no_graph;               /* why there is none */
+  double graph_us;              /* of one call in it */
   size_t half;
   byte_loop loop;
   uint32_t at; /* the copy of the call's tensors that is next */
@@ -67,7 +71,7 @@ typedef struct session {
 /* A row as a child leaves it. */
 typedef struct shared_row {
   timing row; /* its strings lie below; the element type's name is the library's */
-  char impl_id[256], shapes[1024], reason[TRIAL_WORDS];
+  char impl_id[256], shapes[1024], reason[TRIAL_WORDS], no_graph[TRIAL_WORDS];
 } shared_row;
 
 enum { SUBJECTS_MOST = 64, ROWS_MOST = 4096 };
@@ -82,8 +86,10 @@ typedef struct shared {
   uint32_t n_rows;
   shared_row rows[ROWS_MOST];
   struct {
-    char ended[TRIAL_WORDS]; /* it did not come back from this call; "": it did */
-    double ns;               /* of the call before, and what that cost */
+    char ended[TRIAL_WORDS];    /* it did not come back from this call; "": it did */
+    char no_graph[TRIAL_WORDS]; /* nor from the graph of this call */
+    bool in_graph;              /* that is what it is at */
+    double ns;                  /* of the call before, and what that cost */
     fl_cost cost;
   } subjects[SUBJECTS_MOST];
 } shared;
@@ -102,6 +108,18 @@ static fl_status leave(void *context) {
   if (s->kind == IMPLEMENTATION)
     fl_scope_leave(&s->scope);
   return FL_OK;
+}
+
+static fl_status enter_graph(void *context) {
+  subject *s = context;
+  s->shared->subjects[s->number].in_graph = true;
+  return enter(context);
+}
+
+static fl_status leave_graph(void *context) {
+  subject *s = context;
+  s->shared->subjects[s->number].in_graph = false;
+  return leave(context);
 }
 
 static bool is_processor(DLDevice device) {
@@ -152,6 +170,11 @@ static fl_status run(void *context, long n) {
   return s->kind == IMPLEMENTATION ? run_impl(s, n) : s->kind == LOOP ? byte_loop_run(&s->loop, n) : run_memcpy(s, n);
 }
 
+static fl_status run_graph(void *context, long n) {
+  const subject *s = context;
+  return call_graph_launch(&s->graph, n);
+}
+
 /* That torch fails is no reason to lose the turns of the others. */
 static fl_status time_torch(void *context, long n, double *ns) {
   subject *s = context;
@@ -168,6 +191,10 @@ static fl_status time_torch(void *context, long n, double *ns) {
 static bench_way way_of(subject *s) {
   return (bench_way){
       .run = run, .context = s, .enter = enter, .leave = leave, .time = s->kind == TORCH ? time_torch : NULL};
+}
+
+static bench_way way_of_graph(subject *s) {
+  return (bench_way){.run = run_graph, .context = s, .enter = enter_graph, .leave = leave_graph};
 }
 
 /* --------------------------------------------------------------------------------------------------------- subjects */
@@ -238,6 +265,7 @@ static void begin(session *s, const timed_call *call) {
     each->call = call;
     each->status = FL_OK;
     each->median = NAN;
+    each->graph_us = NAN;
     each->rounds = 0;
     each->half = 0;
     each->at = 0;
@@ -254,6 +282,7 @@ static void begin(session *s, const timed_call *call) {
 static void end(session *s) {
   for (int i = 0; i < s->n; i++) {
     subject *each = &s->subjects[i];
+    call_graph_free(&each->graph);
     device_memory_free(&each->to);
     device_memory_free(&each->from);
     for (uint32_t copy = 0; each->prepared && copy < each->call->copies; copy++)
@@ -261,6 +290,8 @@ static void end(session *s) {
     free(each->prepared);
     each->prepared = NULL;
     byte_loop_free(&each->loop);
+    free(each->no_graph);
+    each->no_graph = NULL;
     free(each->reason);
     free(each->samples);
     each->reason = NULL;
@@ -353,6 +384,22 @@ static bool ready_torch(session *s, subject *each) {
   return !status;
 }
 
+/* Makes a graph of calls of one that works, on a device. */
+static void ready_graph(session *s, subject *each) {
+  const char *before = each->shared->subjects[each->number].no_graph;
+  char words[TRIAL_WORDS] = "";
+  if (each->kind != IMPLEMENTATION || is_processor(each->call->device) || each->reason)
+    return;
+  if (*before)
+    snprintf(words, sizeof words, "%s", before);
+  else if (!enter_graph(each) && !call_graph_capture(&each->graph, each->call, each->prepared, words))
+    *words = 0;
+  if (!*before)
+    leave_graph(each);
+  if (*words)
+    s->no_memory |= asprintf(&each->no_graph, "no graph: %s", words) < 0;
+}
+
 /* Once, to see that it works and about how long it takes; again if that is long, as the first call resolves the op and
  * touches memory for the first time. What takes long even then stays at this once. */
 static void try_once(session *s, subject *each) {
@@ -375,6 +422,8 @@ static void try_once(session *s, subject *each) {
   } else if (each->ns > longest) {
     each->median = each->ns;
     each->rounds = 1;
+  } else {
+    ready_graph(s, each);
   }
 }
 
@@ -392,27 +441,39 @@ static void keep_samples(session *s, subject *each, const double *samples, int r
   free(sorted);
 }
 
-/* Those that are quick enough, in turn. */
+/* Keeps what one call took in a graph. */
+static void keep_graph(subject *each, double *samples, int rounds) {
+  each->graph_us = bench_spread_of(samples, rounds).median / GRAPH_CALLS / 1e3;
+}
+
+/* Those that are quick enough, in turn, and their graphs. */
 static void time_in_turn(session *s) {
-  bench_way *ways = calloc(SUBJECTS_MOST, sizeof *ways);
-  double *samples = calloc((size_t)SUBJECTS_MOST * ROUNDS, sizeof *samples);
+  bench_way *ways = calloc((size_t)2 * SUBJECTS_MOST, sizeof *ways);
+  double *samples = calloc((size_t)2 * SUBJECTS_MOST * ROUNDS, sizeof *samples);
   int n = 0, rounds = 0;
   s->no_memory |= !ways || !samples;
-  for (int i = 0; i < s->n && !s->no_memory; i++)
-    if (is_ready(&s->subjects[i]) && isnan(s->subjects[i].median))
-      ways[n++] = way_of(&s->subjects[i]);
+  for (int i = 0; i < s->n && !s->no_memory; i++) {
+    if (!is_ready(&s->subjects[i]) || !isnan(s->subjects[i].median))
+      continue;
+    ways[n++] = way_of(&s->subjects[i]);
+    if (s->subjects[i].graph.graph)
+      ways[n++] = way_of_graph(&s->subjects[i]);
+  }
   const bench_effort effort = {.rounds = ROUNDS, .seconds = s->asked->seconds * n, .sample_ns = SAMPLE_NS};
   fl_status status = s->no_memory || !n ? FL_OK : bench_turns(&effort, ways, n, samples, &rounds);
   s->no_memory |= status == FL_ENOMEM;
   for (int i = 0; i < n && !s->no_memory; i++) {
     subject *each = ways[i].context;
+    double *taken = samples + (size_t)i * ROUNDS;
     if (each->reason)
       continue;
     each->status = status;
-    if (!status)
-      keep_samples(s, each, samples + (size_t)i * ROUNDS, rounds);
-    else
+    if (status)
       s->no_memory |= !(each->reason = describe_failure(status));
+    else if (ways[i].run == run_graph)
+      keep_graph(each, taken, rounds);
+    else
+      keep_samples(s, each, taken, rounds);
   }
   free(ways);
   free(samples);
@@ -438,7 +499,9 @@ static void add_row(session *s, subject *each, const char *dtype, double *room) 
   row->rounds = each->rounds;
   row->prepared = prepared_bytes(each);
   row->reason = each->reason;
-  each->reason = NULL;
+  row->no_graph = each->no_graph;
+  row->graph_us = each->graph_us;
+  each->reason = each->no_graph = NULL;
   row->failed =
       each->failed || each->ended || (each->status && each->status != FL_ENOIMPL && each->status != FL_ENOTSUP);
   row->is_beside = each->kind != IMPLEMENTATION;
@@ -535,6 +598,7 @@ static void keep_rows(session *s) {
     to->row.impl_id = keep_text(to->impl_id, sizeof to->impl_id, row->impl_id);
     to->row.shapes = keep_text(to->shapes, sizeof to->shapes, row->shapes);
     to->row.reason = keep_text(to->reason, sizeof to->reason, row->reason);
+    to->row.no_graph = keep_text(to->no_graph, sizeof to->no_graph, row->no_graph);
     kept->n_rows++;
   }
   timings_free(s->rows);
@@ -551,7 +615,7 @@ static void announce(const timed_call *call) {
 static void go_on(session *s) {
   keep_rows(s);
   for (int i = 0; i < s->n; i++)
-    *s->shared->subjects[i].ended = 0;
+    *s->shared->subjects[i].ended = *s->shared->subjects[i].no_graph = 0;
   s->shared->number++;
 }
 
@@ -613,19 +677,23 @@ static bool take_rows(const session *s, timings *rows) {
     done = take_text(&row->impl_id, kept->impl_id) && done;
     done = take_text(&row->shapes, kept->shapes) && done;
     done = take_text(&row->reason, kept->reason) && done;
+    done = take_text(&row->no_graph, kept->no_graph) && done;
     if (!done)
       return false;
   }
   return true;
 }
 
-/* One that did not come back is left out of this call, and the next process goes on with the others. false: with it
- * there is no telling who it was. */
+/* One that did not come back is left out of this call, or its graph is, and the next process goes on with the others.
+ * false: with it there is no telling who it was. */
 static bool take_end(session *s, const trial_outcome *outcome) {
   int32_t current = s->shared->current;
   if (current < 0 || current >= s->n || *s->shared->subjects[current].ended)
     return false;
-  snprintf(s->shared->subjects[current].ended, TRIAL_WORDS, "%s", outcome->words);
+  bool in_graph = s->shared->subjects[current].in_graph;
+  s->shared->subjects[current].in_graph = false;
+  snprintf(in_graph ? s->shared->subjects[current].no_graph : s->shared->subjects[current].ended, TRIAL_WORDS, "%s",
+           outcome->words);
   s->shared->current = -1;
   return true;
 }

@@ -28,6 +28,7 @@ timing *timings_add_row(timings *rows, const char *op, const char *impl_id, cons
                   .bytes = NAN,
                   .flops = NAN,
                   .us = NAN,
+                  .graph_us = NAN,
                   .as_reference = NAN,
                   .as_memcpy = NAN,
                   .prepared = NAN,
@@ -59,6 +60,7 @@ void timings_free(timings *rows) {
     free(rows->items[i].impl_id);
     free(rows->items[i].shapes);
     free(rows->items[i].reason);
+    free(rows->items[i].no_graph);
   }
   free(rows->items);
   memset(rows, 0, sizeof *rows);
@@ -78,7 +80,11 @@ static void add_number(cli_table *table, double value) {
     cli_table_format(table, "%.0f", value);
 }
 
-enum { MOST_COLUMNS = 18 };
+enum { MOST_COLUMNS = 19 };
+
+bool bench_has_graphs(const bench_request *asked) {
+  return asked->device.device_type != kDLCPU;
+}
 
 /* The columns that all runs have, then those that were asked for; ARGUMENTS is last, as it is folded. */
 static void begin_table(cli_table *table, const char **headers, const bench_request *asked,
@@ -89,6 +95,8 @@ static void begin_table(cli_table *table, const char **headers, const bench_requ
     headers[n++] = always[i];
   for (int i = 0; i < asked->n_peers; i++)
     headers[n++] = bench_peer_title(asked->peers[i]);
+  if (bench_has_graphs(asked))
+    headers[n++] = ">GRAPH US";
   if (asked->prepared)
     headers[n++] = ">PREPARED MB";
   if (earlier) {
@@ -119,6 +127,8 @@ static void add_table_row(cli_table *table, const timing *row, const bench_reque
   add_number(table, row->as_memcpy);
   for (int i = 0; i < asked->n_peers; i++)
     add_number(table, row->as_peer[i]);
+  if (bench_has_graphs(asked))
+    add_number(table, row->graph_us);
   if (asked->prepared)
     add_number(table, row->prepared / 1e6);
   if (earlier) {
@@ -126,8 +136,8 @@ static void add_table_row(cli_table *table, const timing *row, const bench_reque
     add_number(table, row->earlier_us / row->us);
   }
   cli_table_add(table, row->shapes);
-  if (row->reason)
-    cli_table_note(table, row->reason);
+  if (row->reason || row->no_graph)
+    cli_table_note(table, row->reason ? row->reason : row->no_graph);
 }
 
 int timings_print_table(const timings *rows, const bench_request *asked, const earlier_run *earlier) {
@@ -168,16 +178,17 @@ static json_t *peers_of_row(const timing *row, const bench_request *asked) {
 }
 
 static json_t *row_json(const timing *row, const bench_request *asked) {
-  return json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:i, s:b, s:o, s:o, s:o}", "op",
-                   cli_json_string(row->op), "impl_id", cli_json_string(row->impl_id), "dtype",
-                   cli_json_string(*row->dtype ? row->dtype : NULL), "arguments", cli_json_string(row->shapes), "bytes",
-                   number(row->bytes), "flops", number(row->flops < 0 ? NAN : row->flops), "us", number(row->us),
-                   "gb_per_s", number(giga(row, row->bytes)), "gflop_per_s", number(giga(row, row->flops)),
-                   "times_as_fast_as_reference", number(row->as_reference), "times_as_fast_as_memcpy",
-                   number(row->as_memcpy), "times_as_fast_as_peers", peers_of_row(row, asked), "prepared_bytes",
-                   number(row->prepared), "rounds", row->rounds, "failed", (int)row->failed, "reason",
-                   cli_json_string(row->reason), "old_us", number(row->earlier_us), "times_as_fast_as_old",
-                   number(row->earlier_us / row->us));
+  return json_pack(
+      "{s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:i, s:b, s:o, s:o, s:o, s:o, s:o}", "op",
+      cli_json_string(row->op), "impl_id", cli_json_string(row->impl_id), "dtype",
+      cli_json_string(*row->dtype ? row->dtype : NULL), "arguments", cli_json_string(row->shapes), "bytes",
+      number(row->bytes), "flops", number(row->flops < 0 ? NAN : row->flops), "us", number(row->us), "gb_per_s",
+      number(giga(row, row->bytes)), "gflop_per_s", number(giga(row, row->flops)), "times_as_fast_as_reference",
+      number(row->as_reference), "times_as_fast_as_memcpy", number(row->as_memcpy), "times_as_fast_as_peers",
+      peers_of_row(row, asked), "prepared_bytes", number(row->prepared), "rounds", row->rounds, "failed",
+      (int)row->failed, "reason", cli_json_string(row->reason), "old_us", number(row->earlier_us),
+      "times_as_fast_as_old", number(row->earlier_us / row->us), "graph_us", number(row->graph_us), "no_graph",
+      cli_json_string(row->no_graph));
 }
 
 /* Their versions, null for what has none. */
