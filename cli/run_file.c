@@ -29,6 +29,7 @@ typedef struct run_case {
   safetensors file, results; /* results: out.* and after.*, as they are written */
   json_t *attributes;
   DLDevice device;
+  void *stream;             /* of the run's own, where the device has streams */
   int32_t ranks;            /* that share the call */
   fl_value *values;         /* arguments, then results; tensors on the host */
   fl_value *passed;         /* the same as they are passed: tensors on the device */
@@ -350,6 +351,15 @@ static bool is_placed(const run_case *run) {
   return run->placed.n_memories;
 }
 
+/* Calls have a stream of their own on a device that has streams: a kernel that does not keep to the one that it is
+ * given shows in its results. */
+static bool open_stream(run_case *run) {
+  fl_status status = FL_ENOTSUP;
+  if (run->device.device_type != kDLCPU)
+    status = fl_stream_create(run->host, run->device, 0, &run->stream);
+  return !status || status == FL_ENOTSUP || device_failed(run);
+}
+
 /* Puts every tensor on the device. */
 static bool place_tensors(run_case *run) {
   uint32_t n = run->n_arguments + run->n_results;
@@ -491,7 +501,8 @@ static bool call_shared(run_case *run, double *time_us) {
 }
 
 static bool call_once(run_case *run, double *time_us) {
-  fl_call call = {.size = sizeof call, .count = run->n_arguments + run->n_results, .values = run->passed};
+  fl_call call = {
+      .size = sizeof call, .count = run->n_arguments + run->n_results, .values = run->passed, .stream = run->stream};
   if (!renew_tensors(run))
     return false;
   if (run->ranks > 1)
@@ -501,7 +512,7 @@ static bool call_once(run_case *run, double *time_us) {
   double start = now_us();
   fl_status status = fl_invoke(run->op, &call);
   if (!status && run->device.device_type != kDLCPU)
-    status = fl_device_synchronize(run->host, run->device, NULL, false);
+    status = fl_device_synchronize(run->host, run->device, run->stream, false);
   *time_us = now_us() - start;
   being_called = NULL;
   return !status || call_failed(run, status, fl_error_message());
@@ -721,6 +732,8 @@ static void run_free(run_case *run) {
     free(run->lists[i]);
   for (uint32_t i = 0; run->on_device && i < run->n_arguments + run->n_results; i++)
     device_tensor_free(&run->on_device[i]);
+  if (run->stream)
+    fl_stream_destroy(run->host, run->device, run->stream);
   for (uint32_t i = 0; i < run->placed.n; i++)
     free((char *)run->placed.tensors[i].name);
   placement_free(&run->placed);
@@ -747,7 +760,7 @@ run_report run_file(fl_host *host, DLDevice device, const char *path, const char
   else if (!safetensors_read(path, &run.file, error))
     fail(&run, RUN_ERROR, "%s", error);
   else if (open_op(&run) && read_attributes(&run) && check_names(&run) && set_arguments(&run) && make_results(&run) &&
-           place_tensors(&run) && read_calls(&run)) {
+           open_stream(&run) && place_tensors(&run) && read_calls(&run)) {
     call_op(&run, repeat);
     if (out_path && (report.status == RUN_OK || report.status == RUN_FAILED))
       write_results(&run, out_path);
