@@ -15,6 +15,7 @@ typedef int aclError;
 typedef int32_t aclnnStatus;
 typedef void *aclrtContext;
 typedef void *aclrtStream;
+typedef void *aclrtEvent;
 typedef struct aclTensor aclTensor;
 typedef struct aclTensorList aclTensorList;
 typedef struct aclScalar aclScalar;
@@ -22,7 +23,8 @@ typedef struct aclIntArray aclIntArray;
 typedef struct aclOpExecutor aclOpExecutor;
 
 typedef int32_t aclDataType, aclFormat;
-typedef uint32_t aclrtMemMallocPolicy, aclrtMemcpyKind, aclrtMemAttr, aclrtDevAttr, aclmdlRICaptureStatus;
+typedef uint32_t aclrtMemMallocPolicy, aclrtMemcpyKind, aclrtMemAttr, aclrtDevAttr;
+typedef uint32_t aclrtEventRecordedStatus, aclrtDeviceStatus, aclmdlRICaptureMode, aclmdlRICaptureStatus;
 typedef void *aclmdlRI;
 
 #define ACL_CONSTANT(name, value) name = (value),

@@ -30,10 +30,37 @@
   X(aclError, aclrtGetMemInfo, (aclrtMemAttr attribute, size_t * free_size, size_t * total))                           \
   X(aclError, aclrtGetDeviceInfo, (uint32_t device, aclrtDevAttr attribute, int64_t * value))
 
-/* Those that older runtimes lack. */
+/* Those that older runtimes lack. Of a paragraph of fl_platform (plugin.h) all are there, or it has no such thing. */
+#define ACL_EVENT_FUNCTIONS(X)                                                                                         \
+  X(aclError, aclrtCreateEventExWithFlag, (aclrtEvent * event, uint32_t flag))                                         \
+  X(aclError, aclrtDestroyEvent, (aclrtEvent event))                                                                   \
+  X(aclError, aclrtRecordEvent, (aclrtEvent event, aclrtStream stream))                                                \
+  X(aclError, aclrtStreamWaitEvent, (aclrtStream stream, aclrtEvent event))                                            \
+  X(aclError, aclrtQueryEventStatus, (aclrtEvent event, aclrtEventRecordedStatus * status))                            \
+  X(aclError, aclrtSynchronizeEvent, (aclrtEvent event))                                                               \
+  X(aclError, aclrtEventElapsedTime, (float *ms, aclrtEvent first, aclrtEvent last))
+
+#define ACL_HOST_MEMORY_FUNCTIONS(X)                                                                                   \
+  X(aclError, aclrtMallocHost, (void **memory, size_t size))                                                           \
+  X(aclError, aclrtFreeHost, (void *memory))
+
+#define ACL_GRAPH_FUNCTIONS(X)                                                                                         \
+  X(aclError, aclmdlRICaptureBegin, (aclrtStream stream, aclmdlRICaptureMode mode))                                    \
+  X(aclError, aclmdlRICaptureGetInfo, (aclrtStream stream, aclmdlRICaptureStatus * status, aclmdlRI * graph))          \
+  X(aclError, aclmdlRICaptureEnd, (aclrtStream stream, aclmdlRI * graph))                                              \
+  X(aclError, aclmdlRIExecuteAsync, (aclmdlRI graph, aclrtStream stream))                                              \
+  X(aclError, aclmdlRIDestroy, (aclmdlRI graph))
+
+#define ACL_HEALTH_FUNCTIONS(X) X(aclError, aclrtQueryDeviceStatus, (int32_t device, aclrtDeviceStatus * status))
+
 #define ACL_OPTIONAL_FUNCTIONS(X)                                                                                      \
   X(aclError, aclrtGetPrimaryCtxState, (int32_t device, uint32_t * flags, int32_t * active))                           \
-  X(aclError, aclmdlRICaptureGetInfo, (aclrtStream stream, aclmdlRICaptureStatus * status, aclmdlRI * graph))
+  X(aclError, aclrtCreateStreamWithConfig, (aclrtStream * stream, uint32_t priority, uint32_t flag))                   \
+  X(aclError, aclrtDeviceGetStreamPriorityRange, (int32_t * least, int32_t * greatest))                                \
+  ACL_EVENT_FUNCTIONS(X)                                                                                               \
+  ACL_HOST_MEMORY_FUNCTIONS(X)                                                                                         \
+  ACL_GRAPH_FUNCTIONS(X)                                                                                               \
+  ACL_HEALTH_FUNCTIONS(X)
 
 /* X(name, value) */
 #define ACL_RUNTIME_CONSTANTS(X)                                                                                       \
@@ -45,7 +72,15 @@
   X(ACL_HBM_MEM, 1)                                                                                                    \
   X(ACL_DEV_ATTR_AICORE_CORE_NUM, 101)                                                                                 \
   X(ACL_DEV_ATTR_TOTAL_GLOBAL_MEM_SIZE, 301)                                                                           \
+  X(ACL_STREAM_FAST_LAUNCH, 1)                                                                                         \
+  X(ACL_STREAM_FAST_SYNC, 2)                                                                                           \
+  X(ACL_EVENT_SYNC, 1)                                                                                                 \
+  X(ACL_EVENT_TIME_LINE, 8)                                                                                            \
+  X(ACL_EVENT_RECORDED_STATUS_NOT_READY, 0)                                                                            \
+  X(ACL_EVENT_RECORDED_STATUS_COMPLETE, 1)                                                                             \
+  X(ACL_RT_DEVICE_STATUS_NORMAL, 0)                                                                                    \
   X(ACL_MODEL_RI_CAPTURE_STATUS_NONE, 0)                                                                               \
+  X(ACL_MODEL_RI_CAPTURE_MODE_THREAD_LOCAL, 1)                                                                         \
   X(ACL_DT_UNDEFINED, -1)                                                                                              \
   X(ACL_FLOAT, 0)                                                                                                      \
   X(ACL_FLOAT16, 1)                                                                                                    \
@@ -67,8 +102,19 @@
   X(ACL_ERROR_BAD_ALLOC, 200000)                                                                                       \
   X(ACL_ERROR_RT_CONTEXT_NULL, 107002)                                                                                 \
   X(ACL_ERROR_RT_DEVICE_TASK_ABORT, 107022)                                                                            \
+  X(ACL_ERROR_RT_CAPTURE_DEPENDENCY, 107024)                                                                           \
+  X(ACL_ERROR_RT_STREAM_CAPTURE_IMPLICIT, 107031)                                                                      \
+  X(ACL_ERROR_RT_STREAM_CAPTURE_WRONG_THREAD, 107038)                                                                  \
+  X(ACL_ERROR_RT_FEATURE_NOT_SUPPORT, 207000)                                                                          \
   X(ACL_ERROR_RT_MEMORY_ALLOCATION, 207001)                                                                            \
-  X(ACL_ERROR_RT_DEVICE_OOM, 207018)
+  X(ACL_ERROR_RT_NO_EVENT_RESOURCE, 207007)                                                                            \
+  X(ACL_ERROR_RT_NO_MODEL_RESOURCE, 207010)                                                                            \
+  X(ACL_ERROR_RT_DEVICE_OOM, 207018)                                                                                   \
+  X(ACL_ERROR_RT_LOST_HEARTBEAT, 507010)                                                                               \
+  X(ACL_ERROR_RT_DEVICE_MEM_ERROR, 507053)                                                                             \
+  X(ACL_ERROR_RT_HBM_MULTI_BIT_ECC_ERROR, 507054)                                                                      \
+  X(ACL_ERROR_RT_SOCKET_CLOSE, 507901)                                                                                 \
+  X(ACL_ERROR_RT_STREAM_CAPTURE_INVALIDATED, 507903)
 
 /* libnnopbase.so: what describes arguments of operators. include/nnopbase/aclnn/acl_meta.h of CANN's opbase, which is
  * C++. */

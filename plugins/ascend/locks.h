@@ -4,7 +4,7 @@
 
 #include <pthread.h>
 
-/* Of acl.c, libraries.c, runtime.c, call.c, workspace.c and platform.c. Nobody holds two. */
+/* Of acl.c, libraries.c, runtime.c, call.c, workspace.c, platform.c and work.c. Nobody holds two. */
 enum {
   ASCEND_LOCK_ACL,
   ASCEND_LOCK_LIBRARIES,
@@ -12,6 +12,7 @@ enum {
   ASCEND_LOCK_OPS,
   ASCEND_LOCK_WORKSPACES,
   ASCEND_LOCK_BLOCKS,
+  ASCEND_LOCK_HOST_MEMORY,
   ASCEND_N_LOCKS
 };
 extern pthread_mutex_t ascend_locks[ASCEND_N_LOCKS];

@@ -4,7 +4,7 @@
  */
 #include "plugins/ascend/platform.h"
 #include "plugins/ascend/locks.h"
-#include "plugins/ascend/runtime.h"
+#include "plugins/ascend/work.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,25 +12,25 @@
 
 enum { ALIGNMENT = 256 };
 
-static _Thread_local char words[768];
+static _Thread_local char words[ASCEND_WORDS];
+
+char *ascend_words(void) {
+  return words;
+}
 
 static const char *error(void *self) {
   (void)self;
   return words;
 }
 
-static fl_status failed(const char *function, aclError code) {
+fl_status ascend_result_of(const char *function, aclError code) {
+  if (!code)
+    return FL_OK;
   ascend_describe(words, sizeof words, function, code);
-  fl_status status = ascend_code_of(code).status;
-  return status == FL_ENOMEM ? FL_ENOMEM : FL_EDEVICE;
+  return ascend_code_of(code).status == FL_ENOMEM ? FL_ENOMEM : FL_EDEVICE;
 }
 
-static fl_status result_of(const char *function, aclError code) {
-  return code ? failed(function, code) : FL_OK;
-}
-
-/* The device is the thread's until ascend_leave(). */
-static fl_status enter(int32_t device, ascend_guard *guard) {
+fl_status ascend_enter_device(int32_t device, ascend_guard *guard) {
   return ascend_enter(device, guard, words, sizeof words) ? FL_EDEVICE : FL_OK;
 }
 
@@ -142,7 +142,7 @@ static fl_status current_device(void *self, int32_t *device) {
   if (code == ACL_ERROR_RT_CONTEXT_NULL) /* what the thread would use: the first */
     *device = 0;
   else if (code)
-    return failed("aclrtGetDevice", code);
+    return ascend_result_of("aclrtGetDevice", code);
   return FL_OK;
 }
 
@@ -198,7 +198,7 @@ static fl_status allocate(void *self, int32_t device, size_t size, void **memory
   ascend_guard guard;
   void *made = NULL;
   (void)self;
-  fl_status status = enter(device, &guard);
+  fl_status status = ascend_enter_device(device, &guard);
   if (status)
     return status;
   aclError code = acl.aclrtMalloc(&made, size ? size : 1, ACL_MEM_MALLOC_HUGE_FIRST);
@@ -206,7 +206,7 @@ static fl_status allocate(void *self, int32_t device, size_t size, void **memory
     acl.aclrtFree(made);
     code = allocate_aligned(size ? size : 1, &made);
   }
-  status = result_of("aclrtMalloc", code);
+  status = ascend_result_of("aclrtMalloc", code);
   ascend_leave(&guard);
   if (!status)
     *memory = made;
@@ -216,29 +216,29 @@ static fl_status allocate(void *self, int32_t device, size_t size, void **memory
 static fl_status release(void *self, int32_t device, void *memory) {
   ascend_guard guard;
   (void)self;
-  fl_status status = memory ? enter(device, &guard) : FL_OK;
+  fl_status status = memory ? ascend_enter_device(device, &guard) : FL_OK;
   if (status || !memory)
     return status;
-  status = result_of("aclrtFree", acl.aclrtFree(take_whole(memory)));
+  status = ascend_result_of("aclrtFree", acl.aclrtFree(take_whole(memory)));
   ascend_leave(&guard);
   return status;
 }
 
 static fl_status copy_with_host(void *to, const void *from, size_t size, aclrtMemcpyKind kind, aclrtStream stream) {
-  fl_status status = result_of("aclrtSynchronizeStream", acl.aclrtSynchronizeStream(stream));
-  return status ? status : result_of("aclrtMemcpy", acl.aclrtMemcpy(to, size, from, size, kind));
+  fl_status status = ascend_result_of("aclrtSynchronizeStream", acl.aclrtSynchronizeStream(stream));
+  return status ? status : ascend_result_of("aclrtMemcpy", acl.aclrtMemcpy(to, size, from, size, kind));
 }
 
-static fl_status copy(void *self, int32_t device, void *to, const void *from, size_t size, int32_t direction,
-                      void *stream) {
+fl_status ascend_copy_now(void *self, int32_t device, void *to, const void *from, size_t size, int32_t direction,
+                          void *stream) {
   ascend_guard guard;
   (void)self;
-  fl_status status = size ? enter(device, &guard) : FL_OK;
+  fl_status status = size ? ascend_enter_device(device, &guard) : FL_OK;
   if (status || !size)
     return status;
   if (direction == FL_COPY_ON_DEVICE)
-    status =
-        result_of("aclrtMemcpyAsync", acl.aclrtMemcpyAsync(to, size, from, size, ACL_MEMCPY_DEVICE_TO_DEVICE, stream));
+    status = ascend_result_of("aclrtMemcpyAsync",
+                              acl.aclrtMemcpyAsync(to, size, from, size, ACL_MEMCPY_DEVICE_TO_DEVICE, stream));
   else
     status = copy_with_host(
         to, from, size, direction == FL_COPY_TO_DEVICE ? ACL_MEMCPY_HOST_TO_DEVICE : ACL_MEMCPY_DEVICE_TO_HOST, stream);
@@ -249,13 +249,13 @@ static fl_status copy(void *self, int32_t device, void *to, const void *from, si
 static fl_status synchronize(void *self, int32_t device, void *stream, bool all) {
   ascend_guard guard;
   (void)self;
-  fl_status status = enter(device, &guard);
+  fl_status status = ascend_enter_device(device, &guard);
   if (status)
     return status;
   if (all)
-    status = result_of("aclrtSynchronizeDevice", acl.aclrtSynchronizeDevice());
+    status = ascend_result_of("aclrtSynchronizeDevice", acl.aclrtSynchronizeDevice());
   else
-    status = result_of("aclrtSynchronizeStream", acl.aclrtSynchronizeStream(stream));
+    status = ascend_result_of("aclrtSynchronizeStream", acl.aclrtSynchronizeStream(stream));
   ascend_leave(&guard);
   return status;
 }
@@ -263,7 +263,7 @@ static fl_status synchronize(void *self, int32_t device, void *stream, bool all)
 static fl_status is_captured(void *self, int32_t device, void *stream, bool *captured) {
   ascend_guard guard;
   (void)self;
-  fl_status status = enter(device, &guard);
+  fl_status status = ascend_enter_device(device, &guard);
   if (status)
     return status;
   *captured = ascend_is_captured(stream);
@@ -279,9 +279,26 @@ const fl_platform ascend_platform = {.size = sizeof ascend_platform,
                                      .current_device = current_device,
                                      .allocate = allocate,
                                      .release = release,
-                                     .copy = copy,
+                                     .copy = ascend_copy_now,
                                      .synchronize = synchronize,
                                      .error = error,
                                      .arch_reaches = ascend_arch_reaches,
                                      .driver_version = driver_version,
-                                     .is_captured = is_captured};
+                                     .is_captured = is_captured,
+                                     .create_stream = ascend_create_stream,
+                                     .destroy_stream = ascend_destroy_stream,
+                                     .create_event = ascend_create_event,
+                                     .destroy_event = ascend_destroy_event,
+                                     .record_event = ascend_record_event,
+                                     .wait_event = ascend_wait_event,
+                                     .is_event_done = ascend_is_event_done,
+                                     .synchronize_event = ascend_synchronize_event,
+                                     .elapsed = ascend_elapsed,
+                                     .allocate_host = ascend_allocate_host,
+                                     .release_host = ascend_release_host,
+                                     .copy_async = ascend_copy_async,
+                                     .begin_capture = ascend_begin_capture,
+                                     .end_capture = ascend_end_capture,
+                                     .launch_graph = ascend_launch_graph,
+                                     .destroy_graph = ascend_destroy_graph,
+                                     .health = ascend_health};

@@ -33,13 +33,36 @@ static const code_range ranges[] = {
     {ACL_ERROR_RT_DEVICE_OOM, ACL_ERROR_RT_DEVICE_OOM, {FL_ENOMEM, ASCEND_OF_CALL, "out of device memory"}},
     {ACL_ERROR_RT_CONTEXT_NULL, ACL_ERROR_RT_CONTEXT_NULL, {FL_EDEVICE, ASCEND_OF_CALL, "the thread has no device"}},
     {ACL_ERROR_RT_DEVICE_TASK_ABORT, ACL_ERROR_RT_DEVICE_TASK_ABORT, {FL_EDEVICE, ASCEND_OF_CALL, "task aborted"}},
+    {ACL_ERROR_RT_CAPTURE_DEPENDENCY,
+     ACL_ERROR_RT_STREAM_CAPTURE_IMPLICIT,
+     {FL_EDEVICE, ASCEND_OF_CALL, "not while a graph is captured"}},
+    {ACL_ERROR_RT_STREAM_CAPTURE_WRONG_THREAD,
+     ACL_ERROR_RT_STREAM_CAPTURE_WRONG_THREAD,
+     {FL_EDEVICE, ASCEND_OF_CALL, "another thread began to capture"}},
+    {ACL_ERROR_RT_NO_EVENT_RESOURCE,
+     ACL_ERROR_RT_NO_MODEL_RESOURCE,
+     {FL_EDEVICE, ASCEND_OF_CALL, "the device has no more events, streams or graphs"}},
+    {ACL_ERROR_RT_LOST_HEARTBEAT,
+     ACL_ERROR_RT_LOST_HEARTBEAT,
+     {FL_EDEVICE, ASCEND_OF_CALL, "the device no longer answers"}},
+    {ACL_ERROR_RT_DEVICE_MEM_ERROR,
+     ACL_ERROR_RT_HBM_MULTI_BIT_ECC_ERROR,
+     {FL_EDEVICE, ASCEND_OF_CALL, "the device's memory is broken"}},
+    {ACL_ERROR_RT_SOCKET_CLOSE,
+     ACL_ERROR_RT_SOCKET_CLOSE,
+     {FL_EDEVICE, ASCEND_OF_CALL, "the connection to the device is lost"}},
+    {ACL_ERROR_RT_STREAM_CAPTURE_INVALIDATED,
+     ACL_ERROR_RT_STREAM_CAPTURE_INVALIDATED,
+     {FL_EDEVICE, ASCEND_OF_CALL, "something was done that a graph cannot hold"}},
     {507015, 507015, {FL_EDEVICE, ASCEND_OF_CALL, "a kernel failed on an AI core"}},
     {507018, 507018, {FL_EDEVICE, ASCEND_OF_CALL, "a kernel failed on an AI CPU"}},
     {507035, 507035, {FL_EDEVICE, ASCEND_OF_CALL, "a kernel failed on a vector core"}},
     {507046, 507046, {FL_EDEVICE, ASCEND_OF_CALL, "waiting for a stream took too long"}},
     {100037, 100037, {FL_EDEVICE, ASCEND_OF_CALL, "ACL was finalised before"}},
     {148049, 148049, {FL_ENOTSUP, ASCEND_OF_OPERATOR, "wrong operator package: is ASCEND_OPP_PATH right?"}},
-    {207000, 207000, {FL_EDEVICE, ASCEND_OF_CALL, "the runtime does not do that"}},
+    {ACL_ERROR_RT_FEATURE_NOT_SUPPORT,
+     ACL_ERROR_RT_FEATURE_NOT_SUPPORT,
+     {FL_EDEVICE, ASCEND_OF_CALL, "the runtime does not do that"}},
     {207004, 207004, {FL_EDEVICE, ASCEND_OF_CALL, "there is no such device"}},
     {207020, 207020, {FL_EDEVICE, ASCEND_OF_CALL, "the device did not answer in time"}},
     {100000, 100100, {FL_EINTERNAL, ASCEND_OF_CALL, "wrong use of ACL"}},
@@ -57,7 +80,28 @@ ascend_code ascend_code_of(int32_t code) {
   return range->code;
 }
 
-/* ACL's own words are long and have many lines: as one, and as much as there is room for. */
+/* What nothing but a new process, or a new device, cures. */
+static const int32_t fatal[] = {ACL_ERROR_RT_LOST_HEARTBEAT, ACL_ERROR_RT_DEVICE_MEM_ERROR,
+                                ACL_ERROR_RT_HBM_MULTI_BIT_ECC_ERROR, ACL_ERROR_RT_SOCKET_CLOSE};
+enum { MAX_DEVICES = 64 };
+static atomic_int lost[MAX_DEVICES]; /* the first of these codes that the device had, or 0 */
+
+static void remember(int32_t code) {
+  int32_t device = -1;
+  int none = 0;
+  size_t i = 0;
+  while (i < sizeof fatal / sizeof fatal[0] && fatal[i] != code)
+    i++;
+  if (i < sizeof fatal / sizeof fatal[0] && !acl.aclrtGetDevice(&device) && device >= 0 && device < MAX_DEVICES)
+    atomic_compare_exchange_strong(&lost[device], &none, code);
+}
+
+int32_t ascend_lost(int32_t device) {
+  return device >= 0 && device < MAX_DEVICES ? lost[device] : 0;
+}
+
+/* ACL's own words are long and have many lines: as one, and as much as there is room for. They are read first, as any
+ * other call may change them. */
 void ascend_describe(char *text, size_t size, const char *function, int32_t code) {
   const char *words = acl.aclGetRecentErrMsg();
   snprintf(text, size, "%s returned %d (%s)%s%s", function, (int)code, ascend_code_of(code).meaning, words ? ": " : "",
@@ -65,6 +109,7 @@ void ascend_describe(char *text, size_t size, const char *function, int32_t code
   for (char *c = text; *c; c++)
     if (*c == '\n' || *c == '\r' || *c == '\t')
       *c = ' ';
+  remember(code);
 }
 
 /* ---------------------------------------------------------------------------------------------------- initialisation

@@ -29,8 +29,12 @@ typedef struct ascend_code {
 
 ascend_code ascend_code_of(int32_t code);
 
-/* Writes "aclrtMalloc returned 207001 (out of memory): " and what ACL has to say. */
+/* Writes "aclrtMalloc returned 207001 (out of memory): " and what ACL has to say. A code by which a device is lost is
+ * remembered of the thread's. */
 void ascend_describe(char *text, size_t size, const char *function, int32_t code);
+
+/* The code by which the device was lost, as far as this plugin has seen; 0 if it was not. Any thread. */
+int32_t ascend_lost(int32_t device);
 
 /* Initialises ACL, once; that somebody else did is fine. It is never finalised, as others may be using it. FL_OK, or
  * FL_EDEVICE with the reason in `text`. Any thread. */

@@ -20,10 +20,12 @@ ACL_OPTIONAL_FUNCTIONS(SAME_PROTOTYPE)
 /* Those that acl.h of the plugin declares as plain integers and pointers. */
 _Static_assert(sizeof(aclError) == 4 && sizeof(aclDataType) == 4 && sizeof(aclFormat) == 4, "enumerations of 32 bits");
 _Static_assert(sizeof(aclrtMemMallocPolicy) == 4 && sizeof(aclrtMemcpyKind) == 4, "enumerations of 32 bits");
-_Static_assert(sizeof(aclmdlRICaptureStatus) == 4, "enumerations of 32 bits");
+_Static_assert(sizeof(aclmdlRICaptureStatus) == 4 && sizeof(aclmdlRICaptureMode) == 4, "enumerations of 32 bits");
+_Static_assert(sizeof(aclrtEventRecordedStatus) == 4 && sizeof(aclrtDeviceStatus) == 4, "enumerations of 32 bits");
 _Static_assert(sizeof(aclrtMemAttr) == 4 && sizeof(aclrtDevAttr) == 4, "enumerations of 32 bits");
 _Static_assert(__builtin_types_compatible_p(aclError, int), "aclError is int");
 _Static_assert(__builtin_types_compatible_p(aclrtStream, void *), "aclrtStream is void *");
+_Static_assert(__builtin_types_compatible_p(aclrtEvent, void *), "aclrtEvent is void *");
 _Static_assert(__builtin_types_compatible_p(aclmdlRI, void *), "aclmdlRI is void *");
 _Static_assert(__builtin_types_compatible_p(aclrtContext, void *), "aclrtContext is void *");
 

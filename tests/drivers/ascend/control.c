@@ -31,11 +31,11 @@ static struct setting {
 static struct counter {
   const char *name;
   int64_t n;
-} counters[] = {{"tensors", 0},    {"lists", 0},    {"scalars", 0},       {"arrays", 0},
-                {"executors", 0},  {"blocks", 0},   {"queued", 0},        {"contexts", 0},
-                {"violations", 0}, {"launched", 0}, {"waits", 0},         {"allocations", 0},
-                {"finalised", 0},  {"reset", 0},    {"made contexts", 0}, {"stalls", 0}};
-enum { N_COUNTERS = sizeof counters / sizeof counters[0], N_PRESENT = 8 };
+} counters[] = {{"tensors", 0},     {"lists", 0},     {"scalars", 0},    {"arrays", 0},        {"executors", 0},
+                {"blocks", 0},      {"queued", 0},    {"contexts", 0},   {"host blocks", 0},   {"streams", 0},
+                {"events", 0},      {"graphs", 0},    {"violations", 0}, {"launched", 0},      {"waits", 0},
+                {"allocations", 0}, {"finalised", 0}, {"reset", 0},      {"made contexts", 0}, {"stalls", 0}};
+enum { N_COUNTERS = sizeof counters / sizeof counters[0], N_PRESENT = 12 };
 
 static char log_text[LOG_SIZE];
 static size_t log_length;

@@ -14,6 +14,8 @@
  *   workspace   bytes that each operator asks for. Default 192
  *   words       what aclGetRecentErrMsg says; "" for NULL
  *   capture     1: streams are captured in a graph, while nothing may be allocated or waited for
+ *   partial     1: a capture that fails leaves a graph behind
+ *   abnormal    1: devices are not well
  *   misaligned  1: memory is aligned to 64 bytes, and not to more
  *   FUNCTION    the code that it returns, "207001"; "0" for none. "207001@3": at the third call from now, only once.
  *               The name "kernel" stands for the work of a stream, whose error shows up when that is waited for.
@@ -23,7 +25,8 @@ typedef void (*stand_in_set_fn)(const char *name, const char *value);
 
 /*
  * How many there are: "tensors", "lists", "scalars", "arrays", "executors", "blocks" of memory, "queued" pieces of
- * work, "contexts" of devices; or were since the last stand_in_clear(): "violations" of the interface's rules,
+ * work, "contexts" of devices, "host blocks" of pinned memory, "streams" beside the default ones, "events", "graphs";
+ * or were since the last stand_in_clear(): "violations" of the interface's rules,
  * "launched" operators, "waits", "allocations", "finalised", "reset" devices, "made contexts", "stalls". -1: no such
  * name.
  */
