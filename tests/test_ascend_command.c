@@ -73,6 +73,34 @@ START_TEST(verify_and_run_work_on_the_device) {
 }
 END_TEST
 
+/* Its row in the report of `flhost bench`. */
+static const json_t *timed(outcome run) {
+  assert_status(run, 0);
+  const json_t *timings = json_object_get(parse_json(run.out, JSON_OBJECT), "timings");
+  return entry_of(timings, "impl_id", "vendor.ascend");
+}
+
+#define BENCH "bench", "--device", "ascend", "--seconds", "0.01", "--size", "small", "--impl", "vendor.ascend"
+
+START_TEST(bench_times_calls_in_a_graph) {
+  const json_t *row = timed(FLHOST(BENCH, "--json", "silu_and_mul"));
+  ck_assert(json_number_value(json_object_get(row, "graph_us")) > 0);
+  ck_assert(json_is_null(json_object_get(row, "no_graph")));
+  outcome table = FLHOST(BENCH, "silu_and_mul");
+  assert_contains(table.out, "GRAPH US");
+}
+END_TEST
+
+START_TEST(bench_says_why_there_is_no_graph) {
+  setting("FLHOST_STAND_IN=aclmdlRICaptureEnd=507903");
+  const json_t *row = timed(FLHOST(BENCH, "--json", "silu_and_mul"));
+  ck_assert(json_number_value(json_object_get(row, "us")) > 0);
+  ck_assert(json_is_null(json_object_get(row, "graph_us")));
+  assert_contains(text_at(row, "no_graph"),
+                  "no graph: ext_dev:0: making the graph: aclmdlRICaptureEnd returned 507903");
+}
+END_TEST
+
 START_TEST(without_a_device_each_op_says_what_is_missing) {
   setting("FLHOST_ASCEND_NODE=/nonexistent/davinci");
   outcome run = FLHOST("explain", "--device", "ascend", "rms_norm");
@@ -87,6 +115,8 @@ static void add_tests(TCase *tests) {
   tcase_add_test(tests, a_driver_that_does_not_count_its_devices_has_a_reason);
   tcase_add_test(tests, the_plugin_serves_tensors_of_the_device_and_no_others);
   tcase_add_test(tests, verify_and_run_work_on_the_device);
+  tcase_add_test(tests, bench_times_calls_in_a_graph);
+  tcase_add_test(tests, bench_says_why_there_is_no_graph);
   tcase_add_test(tests, without_a_device_each_op_says_what_is_missing);
 }
 
