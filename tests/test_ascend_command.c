@@ -101,6 +101,14 @@ START_TEST(bench_says_why_there_is_no_graph) {
 }
 END_TEST
 
+START_TEST(a_graph_that_hangs_costs_the_graph_alone) {
+  setting("FLHOST_STAND_IN=stall aclmdlRIExecuteAsync=60000");
+  const json_t *row = timed(FLHOST(BENCH, "--json", "--timeout", "1", "silu_and_mul"));
+  ck_assert(json_number_value(json_object_get(row, "us")) > 0);
+  assert_contains(text_at(row, "no_graph"), "no graph: hung in a call (no answer within 1 s");
+}
+END_TEST
+
 START_TEST(without_a_device_each_op_says_what_is_missing) {
   setting("FLHOST_ASCEND_NODE=/nonexistent/davinci");
   outcome run = FLHOST("explain", "--device", "ascend", "rms_norm");
@@ -117,6 +125,7 @@ static void add_tests(TCase *tests) {
   tcase_add_test(tests, verify_and_run_work_on_the_device);
   tcase_add_test(tests, bench_times_calls_in_a_graph);
   tcase_add_test(tests, bench_says_why_there_is_no_graph);
+  tcase_add_test(tests, a_graph_that_hangs_costs_the_graph_alone);
   tcase_add_test(tests, without_a_device_each_op_says_what_is_missing);
 }
 
