@@ -207,7 +207,7 @@ START_TEST(R2_a_plugin_brings_one_of_a_type_for_a_platform) {
 }
 END_TEST
 
-START_TEST(of_two_plugins_the_first_counts_also_after_others_have_gone) {
+START_TEST(R2_of_two_plugins_the_first_counts_also_after_others_have_gone) {
   fl_host *host = test_host(NULL, 0);
   const char *kept;
   bring(host, "gone", NULL, "worker", "acme", "gone.Worker");
@@ -319,7 +319,7 @@ static void add_tests(TCase *tests) {
   tcase_add_test(tests, the_longest_path_is_taken_and_one_byte_more_is_not);
   tcase_add_loop_test(tests, a_row_that_is_wrong_is_refused_in_words, 0, sizeof rows / sizeof *rows);
   tcase_add_test(tests, R2_a_plugin_brings_one_of_a_type_for_a_platform);
-  tcase_add_test(tests, of_two_plugins_the_first_counts_also_after_others_have_gone);
+  tcase_add_test(tests, R2_of_two_plugins_the_first_counts_also_after_others_have_gone);
   tcase_add_test(tests, a_class_for_another_platform_does_not_count_and_is_named);
   tcase_add_test(tests, P4_a_class_of_a_denied_vendor_is_left_out);
   tcase_add_test(tests, P4_the_scope_of_a_thread_lets_a_class_in_or_keeps_it_out);
