@@ -95,9 +95,13 @@ static void check_vendor(const subject *s, const char *vendor) {
   fl_plugins_free(plugins);
 }
 
-/* A layer stands by its class, by the op that replaces it, or by a former name: what explain takes. */
+/* A layer stands by its class, by the op that replaces it, or by a former name: what explain takes. What plugins bring
+ * of other classes stands by its type. */
 static void check_layer(const subject *s, const char *layer) {
   fl_explanation *explanation;
+  const char *path;
+  if (fl_class_path(s->host, layer, &path) != FL_EINVAL)
+    return;
   if (!fl_explain(s->host, layer, kDLCPU, &explanation))
     fl_explanation_free(explanation);
   else if (!fl_oot_op(s->host, layer) && fl_error_status() == FL_ENOENT) /* in words about layers */

@@ -55,7 +55,8 @@ static int write_lock(FILE *file, const fl_lock_report *report) {
   fputs("# Plugin files that flhost loads, made by 'flhost lock'. What is not listed, or differs, is refused.\n"
         "# ops and kinds narrow what a file may register: ops: [rms_norm, silu_and_mul]; kinds: some of [flagos, "
         "vendor,\n"
-        "# reference, platform, layer, communicator]. allow: [executable-stack, text-relocations] makes exceptions.\n",
+        "# reference, platform, layer, communicator, attention_backend, mla_attention_backend, worker, model_runner].\n"
+        "# allow: [executable-stack, text-relocations] makes exceptions.\n",
         file);
   fputs(report->n ? "plugins:\n" : "plugins: []\n", file);
   for (uint32_t i = 0; i < report->n; i++) {

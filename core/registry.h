@@ -4,6 +4,7 @@
 #define FLHOST_CORE_REGISTRY_H
 
 #include "core/registry/allowance.h"
+#include "core/registry/class_path.h"
 #include "core/registry/failures.h"
 #include "core/registry/frozen.h"
 #include "core/registry/implementations.h"

@@ -462,7 +462,7 @@ END_TEST
 START_TEST(entry_of_a_plugin_that_may_wait_names_no_layers) {
   fl_host *host = host_with(NULL);
   ck_assert_int_eq(load(host, "layer_listed"), FL_EPLUGIN);
-  ck_contains(fl_error_message(), "a plugin with FL_PLUGIN_OPS brings ops alone: the host would not look for a layer "
+  ck_contains(fl_error_message(), "a plugin with FL_PLUGIN_OPS brings ops alone: the host would not look for layer "
                                   "'AcmeNorm' there");
   ck_assert_ptr_null(fl_oot_op(host, "AcmeNorm"));
   fl_host_destroy(host);

@@ -141,7 +141,7 @@ END_TEST
 
 START_TEST(doctor_has_nothing_to_say_of_names_that_are_right) {
   setting("VLLM_FL_PER_OP=silu_and_mul=impl:vendor.bolt|impl:default.flagos|reference");
-  setting("VLLM_FL_OOT_BLACKLIST=SiluAndMul,rms_norm,unquantized_fused_moe_method");
+  setting("VLLM_FL_OOT_BLACKLIST=SiluAndMul,rms_norm,unquantized_fused_moe_method,worker,mla_attention_backend");
   setting("VLLM_FL_ALLOW_VENDORS=bolt");
   setting("FLAGGEMS_ENABLE_OPLIST_PATH=%s", scratch("ops.txt"));
   finding(doctor(0), "settings are in force");

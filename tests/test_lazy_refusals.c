@@ -20,7 +20,7 @@ START_TEST(a_component_of_a_plugin_with_a_list_is_refused) {
   ck_assert_str_eq(status_of("lazy_layer"), "failed");
   ck_contains(reason,
               "component 'AcmeAttention': a plugin with FL_PLUGIN_OPS brings ops alone: the host would not look "
-              "for a layer 'AcmeAttention' there");
+              "for layer 'AcmeAttention' there");
 }
 END_TEST
 
@@ -29,7 +29,7 @@ START_TEST(a_platform_that_the_file_does_not_speak_of_is_refused) {
   ck_assert_ptr_null(fl_find_op(host, "lazy_a"));
   ck_assert_str_eq(status_of("lazy_platform_unsaid"), "failed");
   ck_contains(reason, "component 'lazynpu': a plugin with FL_PLUGIN_OPS brings ops alone: the host would not look for "
-                      "a platform 'lazynpu' there; say so with FL_PLUGIN_PLATFORM");
+                      "platform 'lazynpu' there; say so with FL_PLUGIN_PLATFORM");
 }
 END_TEST
 
@@ -38,7 +38,7 @@ START_TEST(a_platform_of_another_name_than_the_file_says_is_refused) {
   ck_assert_ptr_null(fl_find_op(host, "lazy_a"));
   ck_contains((status_of("lazy_platform_other"), reason),
               "component 'other': a plugin with FL_PLUGIN_OPS brings ops and the platform 'lazynpu' alone: the host "
-              "would not look for a platform 'other' there");
+              "would not look for platform 'other' there");
 }
 END_TEST
 

@@ -228,7 +228,8 @@ static const struct {
     {"plugins:\n- {file: a, sha256: " DIGEST ", ops: rms_norm}\n", "'ops': expected a list, or the word all"},
     {"plugins:\n- {file: a, sha256: " DIGEST ", ops: ['a,b']}\n", "'ops': 'a,b' is not the name of an op"},
     {"plugins:\n- {file: a, sha256: " DIGEST ", kinds: [vendors]}\n",
-     "'kinds': found 'vendors', expected flagos, vendor, reference, platform, layer or communicator; did you mean "
+     "'kinds': found 'vendors', expected \"flagos\", \"vendor\", \"reference\", \"platform\", \"layer\", "
+     "\"communicator\", \"attention_backend\", \"mla_attention_backend\", \"worker\" or \"model_runner\"; did you mean "
      "'vendor'?"},
     {"plugins:\n- {file: a, sha256: " DIGEST ", allow: all}\n", "'allow': expected a list"},
     {"plugins:\n- {file: a, sha256: " DIGEST ", allow: [stack]}\n",

@@ -203,6 +203,7 @@ void fl_host_destroy(fl_host *host) {
   free(host->kinds);
   fl_strings_free(&host->oplist);
   fl_strings_free(&host->reasons);
+  fl_strings_free(&host->class_paths);
   fl_strings_free(&host->frozen_by);
   fl_strings_free(&host->directories);
   fl_arena_free(&host->owned);

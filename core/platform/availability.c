@@ -8,15 +8,10 @@ static const char *lasting(fl_host *host, fl_said *said) {
   const char *text = fl_said_shown(said, "is_available says no and gives no reason");
   if (text != said->room)
     return text;
-  const char *kept = NULL;
   pthread_mutex_lock(&host->lock);
-  for (uint32_t i = 0; i < host->reasons.n && !kept; i++)
-    kept = strcmp(host->reasons.items[i], text) ? NULL : host->reasons.items[i];
-  if (!kept)
-    kept = fl_strings_add(&host->reasons, text) ? host->reasons.items[host->reasons.n - 1]
-                                                : "is_available says no, and no memory is left to say why";
+  const char *kept = fl_strings_keep(&host->reasons, text);
   pthread_mutex_unlock(&host->lock);
-  return kept;
+  return kept ? kept : "is_available says no, and no memory is left to say why";
 }
 
 /* The turn of whoever asks, and whom: for when the answer does not come. */

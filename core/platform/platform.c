@@ -29,29 +29,12 @@ const fl_component_record *fl_component_of_platform(const char *name, const fl_c
   return NULL;
 }
 
-/* A vendor that the filter keeps out, if all are that the component's plugin has implementations of, or, where it has
- * none, that of the platform's name; else NULL. The host's lock is held. */
-static const char *vendor_kept_out(const fl_host *host, const fl_policy *filter, const fl_component_record *component) {
-  const char *vendor = NULL;
-  for (uint32_t i = 0; i < host->n_ops; i++) {
-    const fl_impl_set *set = atomic_load_explicit(&host->ops[i]->impls, memory_order_relaxed);
-    for (uint32_t j = 0; set && j < set->n; j++) {
-      const fl_impl_record *impl = set->impls[j];
-      if (impl->kind != FL_KIND_VENDOR || strcmp(impl->provider->plugin, component->plugin) != 0)
-        continue;
-      if (!fl_keeps_out(filter, impl))
-        return NULL;
-      vendor = impl->vendor;
-    }
-  }
-  return vendor ? vendor : fl_policy_vendor_allowed(filter, component->name) ? NULL : component->name;
-}
-
 const char *fl_platform_not_asked(fl_host *host, const fl_component_record *component, fl_arena *arena) {
   bool scoped;
   fl_text reason = {0};
   const fl_policy *filter = fl_vendor_filter(host);
-  const char *vendor = filter && fl_component_is_platform(component) ? vendor_kept_out(host, filter, component) : NULL;
+  const char *vendor =
+      filter && fl_component_is_platform(component) ? fl_component_kept_out(host, filter, component) : NULL;
   if (!vendor)
     return NULL;
   fl_scope_policy(host, &scoped);

@@ -131,14 +131,22 @@ static fl_status take_op(reader *r, const fl_yaml_node *at, fl_lock_entry *item)
   return FL_OK;
 }
 
+static fl_status no_such_kind(reader *r, const fl_yaml_node *at) {
+  fl_text expected = {0};
+  const char *word = fl_yaml_text(at);
+  fl_text_add_choices(&expected, fl_row_kind_names, FL_N_ROW_KINDS);
+  fl_status status = problem(r, at, "'kinds': found '%s', expected %s%s", word, fl_text_get(&expected),
+                             fl_suggest(fl_nearest_word(word, fl_row_kind_names, FL_N_ROW_KINDS)).text);
+  fl_text_free(&expected);
+  return status;
+}
+
 static fl_status take_kind(reader *r, const fl_yaml_node *at, fl_lock_entry *item) {
   unsigned kind = 0;
   while (kind < FL_N_ROW_KINDS && strcmp(fl_yaml_text(at), fl_row_kind_names[kind]) != 0)
     kind++;
   if (kind == FL_N_ROW_KINDS)
-    return problem(r, at, "'kinds': found '%s', expected flagos, vendor, reference, platform, layer or communicator%s",
-                   fl_yaml_text(at),
-                   fl_suggest(fl_nearest_word(fl_yaml_text(at), fl_row_kind_names, FL_N_ROW_KINDS)).text);
+    return no_such_kind(r, at);
   item->allowed.kinds |= 1u << kind;
   return FL_OK;
 }

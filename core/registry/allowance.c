@@ -6,8 +6,17 @@
 
 #include <string.h>
 
-const char *const fl_row_kind_names[FL_N_ROW_KINDS] = {"flagos",   "vendor", "reference",
-                                                       "platform", "layer",  "communicator"};
+const char *const fl_row_kind_names[FL_N_ROW_KINDS] = {
+    "flagos", "vendor",       "reference",         "platform",
+    "layer",  "communicator", "attention_backend", "mla_attention_backend",
+    "worker", "model_runner"};
+
+bool fl_is_class_path(const char *type) {
+  uint32_t i = FL_FIRST_CLASS_PATH;
+  while (i < FL_N_ROW_KINDS && (!type || strcmp(fl_row_kind_names[i], type) != 0))
+    i++;
+  return i < FL_N_ROW_KINDS;
+}
 
 void fl_stage_allow(fl_stage *stage, const fl_allowance *allowance) {
   if (stage->n_allowed < FL_ALLOWANCES_MAX)

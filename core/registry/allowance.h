@@ -5,8 +5,18 @@
 #include "core/registry/registration.h"
 
 /* Kinds of rows, in the order of their bits: implementations by their kind, components by their type. */
-enum { FL_N_ROW_KINDS = 6, FL_ALL_ROW_KINDS = (1 << FL_N_ROW_KINDS) - 1 };
+enum {
+  FL_FIRST_COMPONENT = 3,  /* before these kinds of implementations */
+  FL_FIRST_CLASS_PATH = 6, /* from here on components that are paths of classes */
+  FL_N_ROW_KINDS = 10,
+  FL_N_COMPONENT_TYPES = FL_N_ROW_KINDS - FL_FIRST_COMPONENT,
+  FL_N_CLASS_PATHS = FL_N_ROW_KINDS - FL_FIRST_CLASS_PATH,
+  FL_ALL_ROW_KINDS = (1 << FL_N_ROW_KINDS) - 1
+};
 extern const char *const fl_row_kind_names[FL_N_ROW_KINDS];
+
+/* Is a component of that type the path of a class? NULL is none. */
+bool fl_is_class_path(const char *type);
 
 typedef struct fl_allowance {
   const char *ops; /* "op_a,op_b"; NULL: all */

@@ -68,6 +68,22 @@ fl_policy *fl_vendor_filter_take(fl_host *host, uint32_t *generation) {
   return filter;
 }
 
+const char *fl_component_kept_out(const fl_host *host, const fl_policy *filter, const fl_component_record *component) {
+  const char *vendor = NULL;
+  for (uint32_t i = 0; i < host->n_ops; i++) {
+    const fl_impl_set *set = atomic_load_explicit(&host->ops[i]->impls, memory_order_relaxed);
+    for (uint32_t j = 0; set && j < set->n; j++) {
+      const fl_impl_record *impl = set->impls[j];
+      if (impl->kind != FL_KIND_VENDOR || strcmp(impl->provider->plugin, component->plugin) != 0)
+        continue;
+      if (!fl_keeps_out(filter, impl))
+        return NULL;
+      vendor = impl->vendor;
+    }
+  }
+  return vendor ? vendor : fl_policy_vendor_allowed(filter, component->name) ? NULL : component->name;
+}
+
 void fl_kept_out_reason(const fl_host *host, const fl_policy *filter, bool scoped, const char *vendor,
                         fl_text *reason) {
   const fl_policy_fields *fields = &filter->fields;

@@ -48,6 +48,10 @@ static inline bool fl_keeps_out(const fl_policy *filter, const fl_impl_record *i
  * scope that denies keeps out no plugin: other threads may want it. */
 bool fl_vendor_is_kept_out(const fl_host *host, const char *vendor, fl_text *reason);
 
+/* A vendor that the filter keeps out, if all are that a component's plugin has implementations of, or, where it has
+ * none, that of the component's name, a platform's; else NULL. */
+const char *fl_component_kept_out(const fl_host *host, const fl_policy *filter, const fl_component_record *component);
+
 /* "vendor 'acme' is denied (deny_vendors: VLLM_FL_DENY_VENDORS)". */
 void fl_kept_out_reason(const fl_host *host, const fl_policy *filter, bool scoped, const char *vendor, fl_text *reason);
 

@@ -160,15 +160,17 @@ struct fl_op {
   bool is_part;           /* of another op */
 };
 
-/* What a plugin brings besides ops: its platform, a communicator, or a layer of vLLM's that one of its ops replaces. */
+/* What a plugin brings besides ops: its platform, a communicator, a layer of vLLM's that one of its ops replaces, or a
+ * class for vLLM. */
 typedef struct fl_component_record {
-  fl_arena owned;     /* name, op and former */
+  fl_arena owned;     /* name, op, former and class_path */
   const char *plugin; /* the provider's */
   const char *type, *name;
   fl_platform platform;         /* type "platform" */
   fl_communicator communicator; /* type "communicator"; its vendor owned */
   const char *op;               /* type "layer": what replaces the class `name`; else NULL */
   const char *former;           /* of a layer: another name that lists may have for it, or NULL */
+  const char *class_path;       /* where fl_is_class_path says so of the type; else NULL */
   void *self;
   pthread_mutex_t *asking; /* held while is_active runs; NULL: nobody else asks */
   const char *not_asked;   /* of a copy: why it is not asked whether it is active (fl_platforms_take); else NULL */
@@ -248,6 +250,7 @@ struct fl_host {
   fl_allocator *allocators;            /* of theirs, by device type, FL_DEVICE_SLOTS; NULL: the platforms' */
   fl_strings oplist;                   /* lines written to FLAGGEMS_ENABLE_OPLIST_PATH */
   fl_strings reasons;                  /* that is_available formatted */
+  fl_strings class_paths;              /* that were given out */
   fl_strings frozen_by;                /* one name for each fl_freeze that is not thawed */
 
   pthread_mutex_t availability_lock; /* recursive; held while is_available runs; never asked for under `lock` */

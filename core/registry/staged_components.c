@@ -1,6 +1,7 @@
 /* Components, staged: see staged_components.h. */
 #include "core/registry/staged_components.h"
 
+#include "core/registry/class_path.h"
 #include "core/registry/implementations.h"
 #include "core/registry/layers.h"
 #include "core/registry/registry.h"
@@ -13,7 +14,8 @@
 
 /* A component that nobody would look for. */
 static fl_status check_listed(const fl_stage *stage, const char *type, const char *name) {
-  if (!stage->ops || (!strcmp(type, "platform") && stage->platform && !strcmp(name, stage->platform)))
+  bool of_platform = !strcmp(type, "platform") || fl_is_class_path(type);
+  if (!stage->ops || (of_platform && stage->platform && !strcmp(name, stage->platform)))
     return FL_OK;
   if (!strcmp(type, "communicator")) {
     const char *listed = stage->communicators;
@@ -22,9 +24,9 @@ static fl_status check_listed(const fl_stage *stage, const char *type, const cha
                : fl_error(FL_EINVAL, "FL_PLUGIN_COMMUNICATORS does not list it, and the host would not look for it");
   }
   return fl_error(
-      FL_EINVAL, "a plugin with FL_PLUGIN_OPS brings ops%s%s%s alone: the host would not look for a %s '%s' there%s",
+      FL_EINVAL, "a plugin with FL_PLUGIN_OPS brings ops%s%s%s alone: the host would not look for %s '%s' there%s",
       stage->platform ? " and the platform '" : "", stage->platform ? stage->platform : "", stage->platform ? "'" : "",
-      type, name, strcmp(type, "platform") || stage->platform ? "" : "; say so with FL_PLUGIN_PLATFORM");
+      type, name, !of_platform || stage->platform ? "" : "; say so with FL_PLUGIN_PLATFORM");
 }
 
 /* Far more than there are classes of layers; each is compared with all. */
@@ -335,35 +337,63 @@ fl_status fl_stage_layers(fl_stage *stage, const char *layers, const char *op) {
   return status;
 }
 
+/* ------------------------------------------------------------------------------------------------------ class paths */
+
+/* Of another plugin's only one is taken, but which, that the policy in force decides when somebody asks. */
+static fl_status take_class_path(const fl_stage *stage, const fl_component *given, fl_component_record *record) {
+  const char *path = given->functions;
+  fl_status status = check_component_name(given->name, "platform");
+  if (!status)
+    status = fl_class_path_check(path);
+  for (uint32_t i = 0; i < stage->n_components && !status; i++)
+    if (!strcmp(stage->components[i].type, given->type) && !strcmp(stage->components[i].name, given->name))
+      status = fl_error(FL_EEXIST, "plugin '%s' registers '%s' for the platform '%s' twice: '%s', and before '%s'",
+                        stage->plugin, given->type, given->name, path, stage->components[i].class_path);
+  if (!status)
+    record->class_path = fl_arena_string(&record->owned, path);
+  return status;
+}
+
 /* ------------------------------------------------------------------------------------------------------ what is given
  */
 
-/* What a plugin may bring besides ops. */
+/* What a plugin may bring besides ops, in the order of fl_row_kind_names. */
 static const struct component_type {
-  const char *name;
   uint32_t functions; /* FL_FUNCTIONS_* */
   const char *points_to;
   fl_status (*take)(const fl_stage *stage, const fl_component *given, fl_component_record *record);
-} component_types[] = {{"platform", FL_FUNCTIONS_PLATFORM, "fl_platform", take_platform},
-                       {"communicator", FL_FUNCTIONS_COMMUNICATOR, "fl_communicator", take_communicator},
-                       {"layer", FL_FUNCTIONS_OP_NAME, "string", take_layer}};
+} component_types[FL_N_COMPONENT_TYPES] = {{FL_FUNCTIONS_PLATFORM, "fl_platform", take_platform},
+                                           {FL_FUNCTIONS_OP_NAME, "string", take_layer},
+                                           {FL_FUNCTIONS_COMMUNICATOR, "fl_communicator", take_communicator},
+                                           {FL_FUNCTIONS_CLASS_PATH, "string", take_class_path},
+                                           {FL_FUNCTIONS_CLASS_PATH, "string", take_class_path},
+                                           {FL_FUNCTIONS_CLASS_PATH, "string", take_class_path},
+                                           {FL_FUNCTIONS_CLASS_PATH, "string", take_class_path}};
+static const char *const *const type_names = fl_row_kind_names + FL_FIRST_COMPONENT;
 
-static const struct component_type *find_type(const char *name) {
-  for (size_t i = 0; name && i < sizeof component_types / sizeof *component_types; i++)
-    if (!strcmp(component_types[i].name, name))
-      return &component_types[i];
-  return NULL;
+/* Its place in these; FL_EINVAL: there is no such type. */
+static fl_status find_type(const char *name, uint32_t *place) {
+  for (*place = 0; name && *place < FL_N_COMPONENT_TYPES; ++*place)
+    if (!strcmp(type_names[*place], name))
+      return FL_OK;
+  fl_text expected = {0};
+  fl_text_add_choices(&expected, type_names, FL_N_COMPONENT_TYPES);
+  fl_status status = fl_error(FL_EINVAL, "type is '%s', expected %s%s", name ? name : "", fl_text_get(&expected),
+                              fl_suggest(fl_nearest_word(name ? name : "", type_names, FL_N_COMPONENT_TYPES)).text);
+  fl_text_free(&expected);
+  return status;
 }
 
 /* Does `functions` point to what it is said to? The struct there says its size, too; a string ends in it. */
-static fl_status check_functions(const struct component_type *type, const fl_component *given) {
-  bool string = type->functions == FL_FUNCTIONS_OP_NAME;
+static fl_status check_functions(uint32_t place, const fl_component *given) {
+  const struct component_type *type = &component_types[place];
+  bool string = type->functions == FL_FUNCTIONS_OP_NAME || type->functions == FL_FUNCTIONS_CLASS_PATH;
   uint32_t size = 0, least = string ? 1 : sizeof size;
   if (!given->functions_type)
     return FL_OK;
   if (given->functions_type != type->functions)
-    return fl_error(FL_EINVAL, "functions_type is %u, expected %u for a %s", (unsigned)given->functions_type,
-                    (unsigned)type->functions, type->name);
+    return fl_error(FL_EINVAL, "functions_type is %u, expected %u for %s", (unsigned)given->functions_type,
+                    (unsigned)type->functions, type_names[place]);
   if (!given->functions || given->functions_size < least)
     return fl_error(FL_EINVAL, "functions: %s", given->functions ? "functions_size is missing" : "a null pointer");
   if (string)
@@ -385,19 +415,20 @@ fl_status fl_stage_component(fl_stage *stage, const fl_component *given, fl_row_
     return status;
   fl_sized_take(&component, sizeof component, given);
   snprintf(row->text, sizeof row->text, "component '%.*s'", FL_NAME_MAX, component.name ? component.name : "");
-  const struct component_type *type = find_type(component.type);
+  uint32_t place;
   if (fl_name_is_bad(component.name))
     return fl_error(FL_EINVAL, "name is empty or longer than %d bytes", FL_NAME_MAX);
-  if (!type)
-    return fl_error(FL_EINVAL, "type is '%s', expected 'platform', 'communicator' or 'layer'",
-                    component.type ? component.type : "");
+  status = find_type(component.type, &place);
+  if (status)
+    return status;
+  const char *type = type_names[place];
   record.self = component.self;
-  status = check_listed(stage, type->name, component.name);
+  status = check_listed(stage, type, component.name);
   if (!status)
-    status = fl_check_component_allowed(stage, type->name);
+    status = fl_check_component_allowed(stage, type);
   if (!status)
-    status = check_functions(type, &component);
+    status = check_functions(place, &component);
   if (!status)
-    status = type->take(stage, &component, &record);
-  return add(stage, status, record, type->name, component.name);
+    status = component_types[place].take(stage, &component, &record);
+  return add(stage, status, record, type, component.name);
 }

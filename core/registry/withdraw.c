@@ -96,15 +96,14 @@ static uint32_t retire_impls(fl_host *host, fl_op *op, const taken *t) {
 }
 
 static uint32_t withdraw_components(fl_host *host, const char *plugin) {
-  uint32_t before = host->n_components;
-  for (uint32_t i = 0; i < host->n_components;)
-    if (strcmp(host->components[i].plugin, plugin)) {
-      i++;
-    } else {
+  uint32_t before = host->n_components, kept = 0;
+  for (uint32_t i = 0; i < before; i++)
+    if (strcmp(host->components[i].plugin, plugin) != 0)
+      host->components[kept++] = host->components[i]; /* in the order of registration: it decides between class paths */
+    else
       fl_arena_free(&host->components[i].owned);
-      host->components[i] = host->components[--host->n_components];
-    }
-  return before - host->n_components;
+  host->n_components = kept;
+  return before - kept;
 }
 
 static uint32_t withdraw_records(fl_host *host, const char *plugin) {

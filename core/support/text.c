@@ -121,11 +121,20 @@ bool fl_strings_add(fl_strings *list, const char *string) {
   return fl_strings_add_bytes(list, string, strlen(string));
 }
 
-bool fl_strings_has(const fl_strings *list, const char *string) {
+static const char *find_string(const fl_strings *list, const char *string) {
   for (uint32_t i = 0; i < list->n; i++)
     if (!strcmp(list->items[i], string))
-      return true;
-  return false;
+      return list->items[i];
+  return NULL;
+}
+
+bool fl_strings_has(const fl_strings *list, const char *string) {
+  return find_string(list, string) != NULL;
+}
+
+const char *fl_strings_keep(fl_strings *list, const char *string) {
+  const char *kept = find_string(list, string);
+  return kept || !fl_strings_add(list, string) ? kept : list->items[list->n - 1];
 }
 
 static int compare_strings(const void *a, const void *b) {

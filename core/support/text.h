@@ -32,9 +32,10 @@ typedef struct fl_strings {
 bool fl_strings_add(fl_strings *list, const char *string);                     /* a copy; false: out of memory */
 bool fl_strings_add_bytes(fl_strings *list, const char *bytes, size_t length); /* a copy */
 bool fl_strings_has(const fl_strings *list, const char *string);
-void fl_strings_cut(fl_strings *list, uint32_t n); /* to its first `n` */
-void fl_strings_sort_unique(fl_strings *list);     /* bytewise */
-bool fl_strings_unique(fl_strings *list);          /* keeps the first of equal ones, in place; false: out of memory */
+const char *fl_strings_keep(fl_strings *list, const char *string); /* the list's own, added once; NULL: out of memory */
+void fl_strings_cut(fl_strings *list, uint32_t n);                 /* to its first `n` */
+void fl_strings_sort_unique(fl_strings *list);                     /* bytewise */
+bool fl_strings_unique(fl_strings *list); /* keeps the first of equal ones, in place; false: out of memory */
 void fl_strings_free(fl_strings *list);
 /* ['a', 'b'], as Python prints a list of strings. */
 void fl_text_add_list(fl_text *text, const char *const *items, uint32_t n);

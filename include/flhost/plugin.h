@@ -560,18 +560,33 @@ enum { FL_COPY_TO_DEVICE = 1, FL_COPY_TO_HOST = 2, FL_COPY_ON_DEVICE = 3 };
 
 /* What fl_component.functions points to. */
 enum {
-  FL_FUNCTIONS_PLATFORM = 1,    /* a fl_platform */
-  FL_FUNCTIONS_OP_NAME = 2,     /* a string, the name of an op */
-  FL_FUNCTIONS_COMMUNICATOR = 3 /* a fl_communicator (communicator.h) */
+  FL_FUNCTIONS_PLATFORM = 1,     /* a fl_platform */
+  FL_FUNCTIONS_OP_NAME = 2,      /* a string, the name of an op */
+  FL_FUNCTIONS_COMMUNICATOR = 3, /* a fl_communicator (communicator.h) */
+  FL_FUNCTIONS_CLASS_PATH = 4    /* a string, the path of a Python class */
 };
 
-/* Something other than an op that a plugin brings. */
+/* Longest path of a Python class, in bytes without the NUL. */
+#define FL_CLASS_PATH_MAX 255
+
+/*
+ * Something other than an op that a plugin brings. Its type is one of
+ * - "platform": `functions` is a fl_platform *;
+ * - "communicator": a fl_communicator *;
+ * - "layer", an op replaces a layer of vLLM's (fl_op_def.layers): the op's name, const char *;
+ * - "attention_backend", "mla_attention_backend", "worker", "model_runner", a class that vLLM is to use in place of its
+ *   own: the path of the class, const char *, "package.module.Class". That is two or more names with dots between them,
+ *   each of ASCII letters, digits and '_', no digit first, FL_CLASS_PATH_MAX bytes at most. The host keeps a copy, and
+ *   hands it to the engine (fl_class_path in vllm.h); nobody looks here whether there is such a class. A plugin brings
+ *   one of a type for a platform.
+ */
 typedef struct fl_component {
   uint32_t size;
-  const char *type; /* "platform", "communicator", or "layer": an op replaces a layer of vLLM's (fl_op_def.layers) */
+  const char *type; /* one of those above */
   const char *name; /* "acme": ASCII letters, digits, _ + - and . (not first), but not "auto"; of a layer, the class:
-                       "AcmeAttention" */
-  const void *functions; /* fl_platform *, fl_communicator *; the op's name, const char *, for "layer" */
+                       "AcmeAttention"; of a class path, the platform that it is for by its own name, no alias: "acme",
+                       "cuda", "cpu" */
+  const void *functions; /* as `type` says */
   void *self;
   /* What `functions` points to, FL_FUNCTIONS_*, and its bytes (of a string with the NUL), so that a pointer to
    * something else is found out. 0, as before ABI 0.3: what `type` says. */
@@ -636,7 +651,8 @@ struct fl_registry {
   /* Offers an implementation. FL_EINVAL: a field is wrong; FL_EEXIST: (op_name, impl_id) is taken; FL_ENOENT: there is
    * no such op. */
   fl_status (*register_impl)(fl_registry *registry, const fl_impl *impl);
-  /* Brings a component. FL_EINVAL: a field is wrong; FL_EEXIST: the platform or the layer class is taken. */
+  /* Brings a component. FL_EINVAL: a field is wrong; FL_EEXIST: the platform, the communicator or the layer class is
+   * taken, or the plugin brought a class path of that type for the platform before. */
   fl_status (*register_component)(fl_registry *registry, const fl_component *component);
   /* Why register_builtins is about to return an error; shown by `flhost plugins`. If it then returns FL_OK, the plugin
    * is loaded, with a warning. */
@@ -727,8 +743,8 @@ typedef struct fl_plugin_note {
  *
  * The host then need not load the plugin to know what it is good for: it reads the list from the file, and loads the
  * plugin when one of these ops is first looked for (status "deferred" until then). A row of another op is refused, and
- * so is a component, but for the platform of FL_PLUGIN_PLATFORM: a plugin that brings a layer has no such list, and is
- * loaded at once. A host that is older than this macro loads every plugin at once.
+ * so is a component, but for the platform of FL_PLUGIN_PLATFORM and class paths for that: a plugin that brings a layer
+ * has no such list, and is loaded at once. A host that is older than this macro loads every plugin at once.
  */
 #define FL_PLUGIN_OPS(ops_) FL_PLUGIN_TEXT_NOTE(flhost_plugin_ops, 2, ops_)
 

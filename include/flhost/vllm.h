@@ -42,6 +42,16 @@ FL_API bool fl_is_oot_allowed(fl_host *host, const char *layer);
  */
 FL_API const char *fl_oot_op(fl_host *host, const char *class_name);
 
+/*
+ * The class of vLLM's that a plugin brings for the host's platform (fl_component in plugin.h), "package.module.Class".
+ * `type` is attention_backend, mla_attention_backend, worker or model_runner. A plugin whose vendor the policy in force
+ * in this thread keeps out does not count; of several that are left the one that was registered first does. Whether
+ * there is such a class is for the engine to find out. *path stays as long as the host. FL_EINVAL: `type` is another
+ * word (the message names the nearest); FL_ENOENT: nobody brings one (the message says who brings one for other
+ * platforms, and who is kept out). May be called from any thread.
+ */
+FL_API fl_status fl_class_path(fl_host *host, const char *type, const char **path);
+
 /* May the op use implementations of kind default, by the switches and FlagGems lists? */
 FL_API bool fl_is_flagos_allowed(fl_host *host, const char *op);
 

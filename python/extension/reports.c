@@ -427,6 +427,23 @@ static PyObject *oot_op(PyObject *self, PyObject *name) {
   return fl_py_ok(status) ? PyUnicode_FromString(op) : NULL;
 }
 
+/* That nobody brings one is an answer: NULL. */
+static fl_status class_path_or_none(fl_host *host, const char *type, const char **path) {
+  fl_status status = fl_class_path(host, type, path);
+  return status == FL_ENOENT ? FL_OK : status;
+}
+
+static PyObject *class_path(PyObject *self, PyObject *type) {
+  fl_py_host *host = fl_py_open_host(self);
+  const char *word = word_of(host, type, "class_path", "the type of a class"), *path;
+  fl_status status;
+  bool ok;
+  if (!word)
+    return NULL;
+  FL_PY_UNDER_POLICY(host, ok, status, status = class_path_or_none(host->host, word, &path));
+  return !ok ? NULL : path ? PyUnicode_FromString(path) : Py_NewRef(Py_None);
+}
+
 /* A question about a name that has yes or no for an answer. */
 static PyObject *ask(PyObject *self, PyObject *name, const char *function, bool (*answer)(fl_host *, const char *)) {
   fl_py_host *host = fl_py_open_host(self);
@@ -485,6 +502,9 @@ PyMethodDef fl_py_report_methods[] = {
                  "What became of an implementation's calls: a dict. Calls are counted with statistics=True."),
     FL_PY_METHOD(oot_op, METH_O, "($self, class_name)",
                  "The op that replaces a layer class of vLLM's, if that is allowed."),
+    FL_PY_METHOD(class_path, METH_O, "($self, type)",
+                 "The path of the class that a plugin brings for vLLM on this platform, or None. `type` is "
+                 "'attention_backend', 'mla_attention_backend', 'worker' or 'model_runner'."),
     FL_PY_METHOD(is_oot_allowed, METH_O, "($self, layer)", "May that layer be replaced?"),
     FL_PY_METHOD(is_oot_enabled, METH_NOARGS, "($self)", "Are layers replaced at all?"),
     FL_PY_METHOD(is_flagos_allowed, METH_O, "($self, op)", "May the op use implementations of kind default?"),

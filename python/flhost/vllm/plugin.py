@@ -1,5 +1,5 @@
-"""What flhost does in each process of vLLM's: settings are checked, layers and IR ops replaced, vLLM's configuration
-told of it."""
+"""What flhost does in each process of vLLM's: settings are checked, layers and IR ops replaced, classes of plugins handed on,
+vLLM's configuration told of it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 logger = logging.getLogger("vllm.flhost")
 
-DIGEST = "flhost_manifest"  # the key in additional_config
+DIGEST, BACKENDS = "flhost_manifest", "flhost_attention"  # keys in additional_config
 
 
 def register() -> None:
@@ -20,15 +20,16 @@ def register() -> None:
 
 
 def _bring_in_line() -> dict[str, str]:
-    """Layers and IR ops by the settings as they are now. The host is one for this alone: the one that the process shares
+    """Layers, IR ops and attention backends by the settings as they are now. The host is one for this alone: the one that the process shares
     is made when the first layer is, after vLLM's own settings are known."""
     from flhost import Host
 
-    from . import hooks, ir, settings
+    from . import classes, hooks, ir, settings
 
     host = Host()  # an invalid setting ends the start here
     settings.check_names(host)
     ir.provide(host)
+    classes.attention(host)
     return hooks.replace_layers(host)
 
 
@@ -53,7 +54,7 @@ def _tell(config: Any) -> None:
     """Once for each configuration; copies of it carry the digest."""
     from flhost import Host
 
-    from . import settings
+    from . import classes, settings
 
     extra = config.additional_config
     if config.model_config is None or not isinstance(extra, dict) or DIGEST in extra:
@@ -65,20 +66,25 @@ def _tell(config: Any) -> None:
     settings.attention(config, host)
     replaced = _bring_in_line()
     host = Host()  # with what vLLM was told
+    classes.worker(config, host)
     place = device()
     manifest = host.manifest(place)
     # Part of the keys of vLLM's compile caches: what was compiled is right for what calls run then.
     extra[DIGEST] = manifest["sha256"] or manifest["problem"]
+    if classes.backends():
+        extra[BACKENDS] = classes.backends()
     logger.info("%s", summary(manifest, place, replaced))
     _freeze_captures()
 
 
 def summary(manifest: dict[str, Any], device: str, replaced: dict[str, str]) -> str:
     """What runs where, in a line."""
-    from .hooks import BACKENDS
+    from . import classes, hooks
 
-    backends = sorted(name for name, op in replaced.items() if op in BACKENDS)
+    backends = sorted(name for name, op in replaced.items() if op in hooks.BACKENDS)
     attention = f"and {', '.join(backends)}" if backends else "attention is vLLM's"
+    if classes.backends():
+        attention += f", but where plugins bring it: {', '.join(classes.backends().values())}"
     first = [row for row in manifest["rows"] if row["place"] == 0]
     by = Counter(f"vendor {row['vendor']}" if row["vendor"] else row["kind"] for row in first)
     names = ", ".join(f"{n} {name}" for name, n in by.most_common())
