@@ -194,6 +194,50 @@ START_TEST(work_is_done_late_and_needs_its_memory) {
 }
 END_TEST
 
+/* What the vendor wants to be done first, and what is none of its. */
+START_TEST(streams_events_and_graphs_are_given_back_when_they_are_done_with) {
+  int (*create_stream)(void **), (*destroy_stream)(void *), (*create_event)(void **, uint32_t),
+      (*destroy_event)(void *);
+  int (*wait_event)(void *, void *), (*capture)(void *, int), (*capture_end)(void *, void **);
+  int (*execute)(void *, void *), (*destroy_graph)(void *), (*free_host)(void *);
+  void *stream = NULL, *other = NULL, *event = NULL, *graph = NULL;
+  look_up("aclrtCreateStream", &create_stream);
+  look_up("aclrtDestroyStream", &destroy_stream);
+  look_up("aclrtCreateEventExWithFlag", &create_event);
+  look_up("aclrtDestroyEvent", &destroy_event);
+  look_up("aclrtStreamWaitEvent", &wait_event);
+  look_up("aclmdlRICaptureBegin", &capture);
+  look_up("aclmdlRICaptureEnd", &capture_end);
+  look_up("aclmdlRIExecuteAsync", &execute);
+  look_up("aclmdlRIDestroy", &destroy_graph);
+  look_up("aclrtFreeHost", &free_host);
+  ck_assert_int_eq(set_device(0), 0);
+  float *data = memory(64), *result = memory(64);
+  ck_assert_int_eq(create_stream(&stream), 0);
+  ck_assert_int_eq(create_stream(&other), 0);
+  ck_assert_int_eq(create_event(&event, 1), 0);
+  ck_assert_int_ne(wait_event(stream, event), 0); /* it was not recorded */
+  ck_assert_int_eq(destroy_event(event), 0);
+  ck_assert_int_ne(destroy_event(event), 0);
+  expect_violation("aclrtDestroyEvent of what is no event");
+  ck_assert_int_eq(capture(stream, 1), 0);
+  ck_assert_int_eq(copy_async(result, 4, data, 4, 3, stream), 0);
+  ck_assert_int_eq(destroy_stream(stream), 107027);
+  ck_assert_int_eq(capture_end(stream, &graph), 0);
+  ck_assert_int_eq(execute(graph, stream), 0);
+  ck_assert_int_eq(destroy_graph(graph), 107037);
+  expect_violation("aclmdlRIDestroy of a graph that runs");
+  ck_assert_int_eq(synchronize(stream), 0);
+  ck_assert_int_eq(destroy_graph(graph), 0);
+  ck_assert_int_eq(copy_async(result, 4, data, 4, 3, other), 0);
+  ck_assert_int_eq(destroy_stream(other), 0);
+  expect_violation("stream destroyed before its work was done");
+  ck_assert_int_eq(destroy_stream(stream), 0);
+  ck_assert_int_ne(free_host(data), 0);
+  expect_violation("aclrtFreeHost of what it is not for");
+}
+END_TEST
+
 static void add_tests(TCase *tests) {
   tcase_add_checked_fixture(tests, set_up, NULL);
   tcase_add_test(tests, a_thread_has_to_set_a_device);
@@ -202,6 +246,7 @@ static void add_tests(TCase *tests) {
   tcase_add_test(tests, executors_are_used_once);
   tcase_add_test(tests, arguments_are_refused_as_the_operator_documents);
   tcase_add_test(tests, work_is_done_late_and_needs_its_memory);
+  tcase_add_test(tests, streams_events_and_graphs_are_given_back_when_they_are_done_with);
 }
 
 int main(void) {
