@@ -41,6 +41,10 @@ static const gpu_symbol symbols[] = {
     {NULL, NULL},
 };
 
+#define WORK_SYMBOL(part, field, cuda, hip, arguments) {GPU_##part, #hip, &gpu.work.field},
+static const gpu_work_symbol work_symbols[] = {GPU_WORK_FUNCTIONS(WORK_SYMBOL){0, NULL, NULL}};
+#undef WORK_SYMBOL
+
 /* ROCm 6 changed the struct of properties, and gave the function that fills it another name. */
 static bool bind(const driver *library, char *reason, size_t size) {
   enum { ARCH_R0600 = 1160, ARCH_R0000 = 396 };
@@ -190,6 +194,7 @@ gpu_driver gpu = {
     .setting = "FLHOST_ROCM_DRIVER",
     .device_type = kDLROCM,
     .symbols = symbols,
+    .work_symbols = work_symbols,
     .bind = bind,
     .arch_reaches = arch_reaches,
     .suits = suits,
