@@ -203,6 +203,8 @@ START_TEST(only_an_error_that_stays_is_a_loss) {
   fails(ask(health, 0), FL_EDEVICE, "(999)");
   stand_in_set("");
   works(ask(health, 0)); /* that was no loss */
+  stand_in_set("fail.query_stream=906");
+  works(ask(health, 0)); /* somebody captures a stream that the default one waits for */
   stand_in_set("fail.record_event=719");
   void *event = event_of(false);
   fails(ask(record_event, 0, event, NULL), FL_EDEVICE, "record_event: recording the event: device 0 is lost: ");
@@ -319,6 +321,7 @@ START_TEST(what_an_older_driver_lacks_is_named_and_the_rest_works) {
         _i ? "hipGraphInstantiateWithFlags" : "cuGraphInstantiateWithFlags");
   fails(ask(health, 0), FL_ENOTSUP, _i ? "health: the driver library" : "lacks cuStreamQuery");
   ck_assert_ptr_null(made);
+  ck_assert_int_eq(stand_in_lines("push"), stand_in_lines("pop"));
   works(ask(allocate, 0, 100, &made));
   works(ask(copy_async, 0, made, "", 1, FL_COPY_TO_DEVICE, NULL));
   works(ask(release, 0, made));
