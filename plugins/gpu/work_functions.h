@@ -1,5 +1,5 @@
 /*
- * What work.c calls of a driver: functions and constants of CUDA's driver API (11.4 and later) and of HIP (ROCm 5.3 and
+ * What work.c calls of a driver: functions and constants of CUDA's driver API (11.4 and later) and of HIP (ROCm 5.2 and
  * later), which agree but for names, and for the types that stand for handles. Lists, so that the table of functions
  * (driver.h), the stand-in drivers and the checks against the real headers (tests/headers/cuda.c, hip.c) are made of
  * the same lines. No type is declared here: driver.h has ours, the checks have the vendors'.
