@@ -65,6 +65,10 @@ static const gpu_symbol symbols[] = {
     {NULL, NULL},
 };
 
+#define WORK_SYMBOL(part, field, cuda, hip, arguments) {GPU_##part, #cuda, &gpu.work.field},
+static const gpu_work_symbol work_symbols[] = {GPU_WORK_FUNCTIONS(WORK_SYMBOL){0, NULL, NULL}};
+#undef WORK_SYMBOL
+
 static const char *error_name(gpu_code code) {
   const char *name = NULL;
   return cu.error_name(code, &name) ? NULL : name;
@@ -226,6 +230,7 @@ gpu_driver gpu = {
     .device_type = kDLCUDA,
     .tensor_cores = true,
     .symbols = symbols,
+    .work_symbols = work_symbols,
     .arch_reaches = arch_reaches,
     .suits = suits,
     .call = {.describe = describe,

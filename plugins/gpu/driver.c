@@ -5,12 +5,13 @@
 #include <stdlib.h>
 
 pthread_mutex_t gpu_locks[GPU_N_LOCKS] = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_MUTEX_INITIALIZER,
-                                          PTHREAD_MUTEX_INITIALIZER};
+                                          PTHREAD_MUTEX_INITIALIZER, PTHREAD_MUTEX_INITIALIZER};
 
 /* Guarded by GPU_LOCK_DRIVER until `opened` is set; then the devices' numbers and properties stay as they are. */
 static struct {
-  char *chosen; /* the setting's library; kept for the life of the process */
-  bool bound;   /* every function was found */
+  char *chosen;                     /* the setting's library; kept for the life of the process */
+  bool bound;                       /* every function was found */
+  const char *missing[GPU_N_PARTS]; /* the first function that the driver lacks of that part; NULL: none */
   atomic_bool opened;
   fl_status status;
   char reason[GPU_WORDS];
@@ -67,14 +68,26 @@ static bool open_chosen(const char **reason) {
   return false;
 }
 
+static const char *name_of_library(void) {
+  return state.chosen ? state.chosen : gpu.library.libraries[0];
+}
+
+static void bind_work(void) {
+  for (const gpu_work_symbol *symbol = gpu.work_symbols; symbol->name; symbol++)
+    if (!driver_find(&gpu.library, symbol->name, symbol->slot) && !state.missing[symbol->part])
+      state.missing[symbol->part] = symbol->name;
+}
+
 static bool bind_functions(const char **reason) {
   *reason = gpu.library.reason;
   for (const gpu_symbol *symbol = gpu.symbols; symbol->name && !state.bound; symbol++)
     if (!driver_find(&gpu.library, symbol->name, symbol->slot)) {
       snprintf(gpu.library.reason, sizeof gpu.library.reason, "the driver library %s lacks %s: is it too old?",
-               state.chosen ? state.chosen : gpu.library.libraries[0], symbol->name);
+               name_of_library(), symbol->name);
       return false;
     }
+  if (!state.bound)
+    bind_work();
   state.bound = state.bound || !gpu.bind || gpu.bind(&gpu.library, gpu.library.reason, sizeof gpu.library.reason);
   return state.bound;
 }
@@ -84,6 +97,13 @@ bool gpu_present(const char **reason) {
   bool present = (state.chosen ? open_chosen(reason) : driver_present(&gpu.library, reason)) && bind_functions(reason);
   pthread_mutex_unlock(&gpu_locks[GPU_LOCK_DRIVER]);
   return present;
+}
+
+bool gpu_has_part(gpu_part part, const char *where, char *words, size_t size) {
+  if (state.missing[part])
+    snprintf(words, size, "%s: the driver library %s lacks %s: is it too old?", where, name_of_library(),
+             state.missing[part]);
+  return !state.missing[part];
 }
 
 bool gpu_is_stand_in(void) {

@@ -10,6 +10,7 @@
 #define FLHOST_GPU_DRIVER_H
 
 #include "plugins/driver.h"
+#include "plugins/gpu/work_functions.h"
 
 #include <flhost/plugin.h>
 #include <pthread.h>
@@ -90,6 +91,50 @@ typedef struct gpu_functions {
   gpu_code (*exchange_capture_mode)(int *mode);
 } gpu_functions;
 
+/* The handles and words of work_functions.h. A driver's addresses of device memory are as wide as pointers. */
+typedef void *gpu_stream, *gpu_event, *gpu_pool, *gpu_address, *gpu_graph, *gpu_instance;
+typedef int gpu_pool_attribute, gpu_capture_mode;
+
+#define GPU_CONSTANT(name, value, cuda, hip) name = value,
+enum { GPU_WORK_CONSTANTS(GPU_CONSTANT) GPU_CAPTURE_LAST = 908 };
+#undef GPU_CONSTANT
+
+/* CUmemPoolProps and hipMemPoolProps. */
+typedef struct gpu_pool_properties {
+  int kind;    /* GPU_MEMORY_PINNED */
+  int handles; /* to share it with other processes: none */
+  struct {
+    int kind, ordinal; /* GPU_MEMORY_ON_DEVICE */
+  } place;
+  void *security;
+  unsigned char reserved[64]; /* the limit of its size, and what is to come: 0 */
+} gpu_pool_properties;
+
+/* What an older driver may lack, each for itself. */
+typedef enum gpu_part {
+  GPU_STREAMS,
+  GPU_EVENTS,
+  GPU_HOST_MEMORY,
+  GPU_POOLS,
+  GPU_GRAPHS,
+  GPU_HEALTH,
+  GPU_N_PARTS
+} gpu_part;
+
+/* About the device that was entered. NULL: the driver has not all functions of that part. */
+typedef struct gpu_work_functions {
+#define GPU_FIELD(part, field, cuda, hip, arguments) gpu_code(*field) arguments;
+  GPU_WORK_FUNCTIONS(GPU_FIELD)
+#undef GPU_FIELD
+} gpu_work_functions;
+
+/* One of these by the name that it has in the driver's library. */
+typedef struct gpu_work_symbol {
+  gpu_part part;
+  const char *name;
+  void *slot;
+} gpu_work_symbol;
+
 /* A function of the driver's library, and where its address goes. */
 typedef struct gpu_symbol {
   const char *name;
@@ -97,28 +142,31 @@ typedef struct gpu_symbol {
 } gpu_symbol;
 
 typedef struct gpu_driver {
-  const char *name;          /* "cuda": of the platform, and of vendor.cuda */
-  const char *title;         /* "CUDA" */
-  const char *impl_id;       /* "vendor.cuda" */
-  const char *min_arch;      /* "sm_80": what the kernels need, whatever they were compiled for */
-  const char *setting;       /* variable that names a library to open in the driver's place */
-  int32_t device_type;       /* of its tensors */
-  bool tensor_cores;         /* the kernels use them: GPU_HAS_TENSOR_CORES of kernels/tile.h */
-  const gpu_symbol *symbols; /* ended by a NULL name */
+  const char *name;                    /* "cuda": of the platform, and of vendor.cuda */
+  const char *title;                   /* "CUDA" */
+  const char *impl_id;                 /* "vendor.cuda" */
+  const char *min_arch;                /* "sm_80": what the kernels need, whatever they were compiled for */
+  const char *setting;                 /* variable that names a library to open in the driver's place */
+  int32_t device_type;                 /* of its tensors */
+  bool tensor_cores;                   /* the kernels use them: GPU_HAS_TENSOR_CORES of kernels/tile.h */
+  const gpu_symbol *symbols;           /* ended by a NULL name */
+  const gpu_work_symbol *work_symbols; /* as well; an older driver may lack them */
   /* Looks up what a list of names cannot say. NULL: nothing. */
   bool (*bind)(const driver *library, char *reason, size_t size);
   bool (*arch_reaches)(const char *arch, const char *least); /* fl_platform.arch_reaches */
   /* Do the embedded kernels run on such a device, with such a driver? */
   bool (*suits)(const gpu_properties *properties, int version, char *reason, size_t size);
   gpu_functions call; /* filled when the library is opened */
+  gpu_work_functions work;
   driver library;
 } gpu_driver;
 
 /* This plugin's. */
 extern gpu_driver gpu;
 
-/* Of driver.c, module.c and inquiry.c. A child process finds them free: the thread that had one is not there. */
-enum { GPU_LOCK_DRIVER, GPU_LOCK_MODULES, GPU_LOCK_INQUIRY, GPU_N_LOCKS };
+/* Of driver.c, module.c, inquiry.c and work.c. A child process finds them free: the thread that had one is not there.
+ */
+enum { GPU_LOCK_DRIVER, GPU_LOCK_MODULES, GPU_LOCK_INQUIRY, GPU_LOCK_POOLS, GPU_N_LOCKS };
 extern pthread_mutex_t gpu_locks[GPU_N_LOCKS];
 
 /* The same for a lock of another file, for the life of the process. At registration. */
@@ -130,6 +178,15 @@ void gpu_choose_library(void);
 /* Is there a device node, and a driver library with all that is needed? Nothing is initialised, so that the process may
  * still fork. Any thread. */
 bool gpu_present(const char **reason);
+
+/* Has the driver, once it is open, the functions of that part? Fills `words`, on behalf of `where`, if not. */
+bool gpu_has_part(gpu_part part, const char *where, char *words, size_t size);
+
+/* Takes the thread's word on what its captures forbid, GPU_CAPTURE_RELAXED for instance, and gives what was; again, to
+ * put that back. false: the driver does not know it. */
+static inline bool gpu_exchange_capture_mode(int *mode) {
+  return gpu.call.exchange_capture_mode && !gpu.call.exchange_capture_mode(mode);
+}
 
 /* Is the open library one of the tests' stand-ins? */
 bool gpu_is_stand_in(void);

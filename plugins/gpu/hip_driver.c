@@ -41,10 +41,16 @@ static const gpu_symbol symbols[] = {
     {NULL, NULL},
 };
 
-/* ROCm 6 changed the struct of properties, and gave the function that fills it another name. */
+#define WORK_SYMBOL(part, field, cuda, hip, arguments) {GPU_##part, #hip, &gpu.work.field},
+static const gpu_work_symbol work_symbols[] = {GPU_WORK_FUNCTIONS(WORK_SYMBOL){0, NULL, NULL}};
+#undef WORK_SYMBOL
+
+/* ROCm 6 changed the struct of properties, and gave the function that fills it another name. A driver without words on
+ * captures does without. */
 static bool bind(const driver *library, char *reason, size_t size) {
   enum { ARCH_R0600 = 1160, ARCH_R0000 = 396 };
   hip.arch_offset = ARCH_R0600;
+  driver_find(library, "hipThreadExchangeStreamCaptureMode", &gpu.call.exchange_capture_mode);
   if (driver_find(library, "hipGetDevicePropertiesR0600", &hip.properties))
     return true;
   hip.arch_offset = ARCH_R0000;
@@ -190,6 +196,7 @@ gpu_driver gpu = {
     .setting = "FLHOST_ROCM_DRIVER",
     .device_type = kDLROCM,
     .symbols = symbols,
+    .work_symbols = work_symbols,
     .bind = bind,
     .arch_reaches = arch_reaches,
     .suits = suits,

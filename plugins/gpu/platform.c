@@ -1,7 +1,7 @@
 /* fl_platform over a GPU's driver: what is there, and memory on it. Ops never come this way. */
 #include "plugins/gpu/platform.h"
-#include "plugins/gpu/driver.h"
 #include "plugins/gpu/launch.h"
+#include "plugins/gpu/work.h"
 
 /* Why the thread's last of these functions failed. */
 static _Thread_local char words[GPU_WORDS];
@@ -38,13 +38,22 @@ static fl_status failed(gpu_device *device, gpu_code code, const char *where, co
   return of_platform(gpu_failed(device, code, where, step, words, sizeof words));
 }
 
-/* A device that the thread uses until leave(). */
-static fl_status enter(int32_t ordinal, const char *where, gpu_device **device, gpu_scope *scope) {
+fl_status gpu_visit_begin(gpu_visit *visit, int32_t ordinal, const char *where) {
   fl_status status;
-  *device = gpu_find_device(ordinal, &status, words, sizeof words);
-  if (*device)
-    status = gpu_enter(*device, scope, where, words, sizeof words);
+  visit->where = where;
+  visit->device = gpu_find_device(ordinal, &status, words, sizeof words);
+  if (visit->device)
+    status = gpu_enter(visit->device, &visit->scope, where, words, sizeof words);
   return of_platform(status);
+}
+
+fl_status gpu_visit_end(const gpu_visit *visit, gpu_code code, const char *step) {
+  gpu.call.leave(&visit->scope);
+  return code ? failed(visit->device, code, visit->where, step) : FL_OK;
+}
+
+fl_status gpu_platform_has(gpu_part part, const char *where) {
+  return gpu_has_part(part, where, words, sizeof words) ? FL_OK : FL_ENOTSUP;
 }
 
 /* "13.0", `with_patch` "5.2.21153" where there is one; and what it is where it is not the vendor's. */
@@ -100,44 +109,34 @@ static fl_status current_device(void *self, int32_t *ordinal) {
 
 /* Both drivers align to 256 and more. No bytes are no memory, but a pointer that release() takes back. */
 static fl_status allocate(void *self, int32_t ordinal, size_t size, void **memory) {
-  gpu_device *device;
-  gpu_scope scope;
+  gpu_visit visit;
   (void)self;
-  fl_status status = enter(ordinal, "allocate", &device, &scope);
+  fl_status status = gpu_visit_begin(&visit, ordinal, "allocate");
   if (status)
     return status;
   void *made = NULL;
   gpu_code code = gpu.call.allocate(&made, size ? size : 1);
-  gpu.call.leave(&scope);
-  if (code == GPU_OUT_OF_MEMORY) {
+  status = gpu_visit_end(&visit, code, "allocating memory");
+  if (code == GPU_OUT_OF_MEMORY)
     snprintf(words, sizeof words, "device %d has no %zu bytes of memory left", ordinal, size);
-    return FL_ENOMEM;
-  }
-  if (code)
-    return failed(device, code, "allocate", "allocating memory");
-  *memory = made;
-  return FL_OK;
+  if (!code)
+    *memory = made;
+  return status;
 }
 
 static fl_status release(void *self, int32_t ordinal, void *memory) {
-  gpu_device *device;
-  gpu_scope scope;
+  gpu_visit visit;
   (void)self;
-  fl_status status = enter(ordinal, "release", &device, &scope);
-  if (status)
-    return status;
-  gpu_code code = gpu.call.release(memory);
-  gpu.call.leave(&scope);
-  return code ? failed(device, code, "release", "giving memory back") : FL_OK;
+  fl_status status = gpu_visit_begin(&visit, ordinal, "release");
+  return status ? status : gpu_visit_end(&visit, gpu.call.release(memory), "giving memory back");
 }
 
 static fl_status copy(void *self, int32_t ordinal, void *to, const void *from, size_t size, int32_t direction,
                       void *stream) {
-  gpu_device *device;
-  gpu_scope scope;
+  gpu_visit visit;
   const char *step = "queueing the copy";
   (void)self;
-  fl_status status = size ? enter(ordinal, "copy", &device, &scope) : FL_OK;
+  fl_status status = size ? gpu_visit_begin(&visit, ordinal, "copy") : FL_OK;
   if (status || !size)
     return status;
   gpu_code code = gpu.call.copy(to, from, size, direction, stream);
@@ -145,8 +144,7 @@ static fl_status copy(void *self, int32_t ordinal, void *to, const void *from, s
     step = "waiting for the copy";
     code = gpu.call.synchronize(stream);
   }
-  gpu.call.leave(&scope);
-  return code ? failed(device, code, "copy", step) : FL_OK;
+  return gpu_visit_end(&visit, code, step);
 }
 
 /* What is queued while the stream is captured does not run: there is nothing to wait for, and a driver that is asked to
@@ -159,27 +157,23 @@ static gpu_code wait_for_stream(void *stream) {
 }
 
 static fl_status synchronize(void *self, int32_t ordinal, void *stream, bool all) {
-  gpu_device *device;
-  gpu_scope scope;
+  gpu_visit visit;
   (void)self;
-  fl_status status = enter(ordinal, "synchronize", &device, &scope);
+  fl_status status = gpu_visit_begin(&visit, ordinal, "synchronize");
   if (status)
     return status;
   gpu_code code = all ? gpu.call.synchronize_all() : wait_for_stream(stream);
-  gpu.call.leave(&scope);
-  return code ? failed(device, code, "synchronize", "waiting for the device") : FL_OK;
+  return gpu_visit_end(&visit, code, "waiting for the device");
 }
 
 static fl_status is_captured(void *self, int32_t ordinal, void *stream, bool *captured) {
-  gpu_device *device;
-  gpu_scope scope;
+  gpu_visit visit;
   (void)self;
-  fl_status status = enter(ordinal, "is_captured", &device, &scope);
+  fl_status status = gpu_visit_begin(&visit, ordinal, "is_captured");
   if (status)
     return status;
   *captured = gpu_is_captured(stream);
-  gpu.call.leave(&scope);
-  return FL_OK;
+  return gpu_visit_end(&visit, GPU_SUCCESS, NULL);
 }
 
 static const char *error(void *self) {
@@ -200,20 +194,21 @@ static bool arch_reaches(void *self, const char *arch, const char *least) {
 }
 
 fl_status gpu_register_platform(fl_registry *registry) {
-  const fl_platform platform = {.size = sizeof platform,
-                                .device_type = gpu.device_type,
-                                .is_active = is_active,
-                                .device_count = device_count,
-                                .properties = properties,
-                                .current_device = current_device,
-                                .allocate = allocate,
-                                .release = release,
-                                .copy = copy,
-                                .synchronize = synchronize,
-                                .error = error,
-                                .arch_reaches = arch_reaches,
-                                .driver_version = driver_version,
-                                .is_captured = is_captured};
+  fl_platform platform = {.size = sizeof platform,
+                          .device_type = gpu.device_type,
+                          .is_active = is_active,
+                          .device_count = device_count,
+                          .properties = properties,
+                          .current_device = current_device,
+                          .allocate = allocate,
+                          .release = release,
+                          .copy = copy,
+                          .synchronize = synchronize,
+                          .error = error,
+                          .arch_reaches = arch_reaches,
+                          .driver_version = driver_version,
+                          .is_captured = is_captured};
+  gpu_add_work(&platform);
   const fl_component component = {.size = sizeof component,
                                   .type = "platform",
                                   .name = gpu.name,

@@ -17,10 +17,10 @@ static bool is_available(void *self, const char **reason) {
   int mode = GPU_CAPTURE_RELAXED;
   if (!gpu_has_suitable_device(reason))
     return false;
-  bool relaxed = gpu.call.exchange_capture_mode && !gpu.call.exchange_capture_mode(&mode);
+  bool relaxed = gpu_exchange_capture_mode(&mode);
   bool ready = is_ready(self, reason);
   if (relaxed)
-    gpu.call.exchange_capture_mode(&mode);
+    gpu_exchange_capture_mode(&mode);
   return ready;
 }
 

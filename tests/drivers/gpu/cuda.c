@@ -42,6 +42,14 @@ static _Thread_local int depth;
 
 #define EXPORT STANDIN_EXPORT
 
+const void *standin_here(void) {
+  return depth ? stack[depth - 1] : NULL;
+}
+
+int standin_device(void) {
+  return depth ? (int)((char *)stack[depth - 1] - contexts) : -1;
+}
+
 EXPORT code cuInit(unsigned flags);
 code cuInit(unsigned flags) {
   standin_settings now = standin_now();
@@ -188,8 +196,7 @@ code cuLaunchKernel(void *function, unsigned gx, unsigned gy, unsigned gz, unsig
                     unsigned shared, void *stream, void **arguments, void **extra) {
   if (!depth || extra)
     return depth ? INVALID_VALUE : INVALID_CONTEXT;
-  return standin_launch(function, stack[depth - 1], (unsigned[]){gx, gy, gz}, (unsigned[]){bx, by, bz}, shared, stream,
-                        arguments);
+  return standin_launch(function, (unsigned[]){gx, gy, gz}, (unsigned[]){bx, by, bz}, shared, stream, arguments);
 }
 
 EXPORT code cuMemAlloc_v2(address *memory, size_t size);
@@ -239,14 +246,7 @@ code cuStreamIsCapturing(void *stream, int *status) {
 
 EXPORT code cuThreadExchangeStreamCaptureMode(int *mode);
 code cuThreadExchangeStreamCaptureMode(int *mode) {
-  static _Thread_local int own;
-  int outer = own;
-  if (!initialised || *mode < 0 || *mode > 2)
-    return initialised ? INVALID_VALUE : NOT_INITIALIZED;
-  own = *mode;
-  *mode = outer;
-  standin_relax(own == 2);
-  return 0;
+  return initialised ? standin_exchange_mode(mode) : NOT_INITIALIZED;
 }
 
 /* A driver that is too old lacks one that came late. */

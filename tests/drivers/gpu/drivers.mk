@@ -25,14 +25,17 @@ $(eval $(call emulation,64))
 # standin NAME,SOURCE,WARP,FLAGS: a driver, and in the same file the vendor's libraries that go with it.
 LIBRARIES_cuda := cublaslt cudnn
 LIBRARIES_hip := rocblas
+STANDIN_SOURCES := $(patsubst %,tests/drivers/gpu/%.c,product standin streams events graphs pools)
 define standin
 STANDINS += $(TD)/$(1)
-$(TD)/$(1): tests/drivers/gpu/$(2).c $(LIBRARIES_$(2):%=tests/drivers/gpu/%.c) tests/drivers/gpu/product.c tests/drivers/gpu/standin.c $(GPU_EMULATION:%=$(TD)/warp$(3)/%)
+$(TD)/$(1): tests/drivers/gpu/$(2).c $(LIBRARIES_$(2):%=tests/drivers/gpu/%.c) $(STANDIN_SOURCES) $(GPU_EMULATION:%=$(TD)/warp$(3)/%)
 	@mkdir -p $$(@D)
-	$$(CC) $$(BASE) $$(CFLAGS) $(4) -shared -Wl,-z,defs,-z,now,-Bsymbolic -o $$@ $$(filter %.c %.o,$$^) $$(LINK) -lm
+	$$(CC) $$(BASE) $$(CFLAGS) -DSTANDIN_$(2) $(4) -shared -Wl,-z,defs,-z,now,-Bsymbolic -o $$@ $$(filter %.c %.o,$$^) $$(LINK) -lm
 endef
 $(eval $(call standin,standin_cuda.so,cuda,32))
 $(eval $(call standin,standin_cuda_old.so,cuda,32,-DWITHOUT_ERROR_NAME))
+$(eval $(call standin,standin_cuda_lean.so,cuda,32,-DSTANDIN_LEAN))
+$(eval $(call standin,standin_hip_lean.so,hip,64,-DSTANDIN_LEAN))
 $(eval $(call standin,standin_hip5.so,hip,64))
 $(eval $(call standin,standin_hip6.so,hip,64,-DHIP_R0600))
 $(eval $(call standin,standin_hip32.so,hip,32,-DHIP_R0600 -DHIP_WAVE32))
@@ -62,7 +65,7 @@ $(GPU_TEST_PLUGINS):
 	@mkdir -p $(@D)
 	$(CC) $(PLUGIN_LINK) -o $@ $(filter %.o,$^) $(LINK) -ldl -lm
 
-GPU_SUITES := $(patsubst %,$(BUILD)/tests/test_gpu_%,kernels sequences paged_attention plugin host grid math cudnn experts batches quantisation engine command)
+GPU_SUITES := $(patsubst %,$(BUILD)/tests/test_gpu_%,kernels sequences paged_attention plugin host work graphs grid math cudnn experts batches quantisation engine command)
 $(GPU_SUITES): | $(STANDINS) $(GPU_TEST_PLUGINS) $(CPU_PLUGIN)
 $(BUILD)/tests/test_gpu_command: | $(COMMAND)
 $(BUILD)/tests/test_gpu_images: | $(BUILD)/plugins/rocm.so $(STANDINS)

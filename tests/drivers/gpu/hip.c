@@ -118,13 +118,17 @@ code hipMemGetInfo(size_t *available, size_t *total) {
 }
 
 /* The thread's device, as a place. */
-static const void *here(void) {
+const void *standin_here(void) {
   return (const void *)((uintptr_t)current + 1);
+}
+
+int standin_device(void) {
+  return current;
 }
 
 EXPORT code hipModuleLoadData(void **module, const void *image);
 code hipModuleLoadData(void **module, const void *image) {
-  return standin_load(module, image, here());
+  return standin_load(module, image, standin_here());
 }
 
 EXPORT code hipModuleGetFunction(void **function, void *module, const char *name);
@@ -138,8 +142,7 @@ code hipModuleLaunchKernel(void *function, unsigned gx, unsigned gy, unsigned gz
                            unsigned shared, void *stream, void **arguments, void **extra) {
   if (extra || shared > (unsigned)standin_now().shared)
     return INVALID_VALUE;
-  return standin_launch(function, here(), (unsigned[]){gx, gy, gz}, (unsigned[]){bx, by, bz}, shared, stream,
-                        arguments);
+  return standin_launch(function, (unsigned[]){gx, gy, gz}, (unsigned[]){bx, by, bz}, shared, stream, arguments);
 }
 
 EXPORT code hipMalloc(void **memory, size_t size);
@@ -171,6 +174,11 @@ code hipDeviceSynchronize(void) {
 EXPORT code hipStreamIsCapturing(void *stream, int *status);
 code hipStreamIsCapturing(void *stream, int *status) {
   return standin_capturing(stream, status);
+}
+
+EXPORT code hipThreadExchangeStreamCaptureMode(int *mode);
+code hipThreadExchangeStreamCaptureMode(int *mode) {
+  return standin_exchange_mode(mode);
 }
 
 EXPORT const char *hipGetErrorName(code error);

@@ -1,6 +1,6 @@
 /* What the stand-in drivers share: see standin.h. */
-#include "tests/drivers/gpu/standin.h"
 #include "tests/drivers/gpu/grid.h"
+#include "tests/drivers/gpu/work.h"
 
 #include <pthread.h>
 #include <stdarg.h>
@@ -17,26 +17,16 @@ enum {
   INVALID_VALUE = 1,
   NOT_FOUND = 500,
   CAPTURE_UNSUPPORTED = 900,
-  LAUNCH_FAILURE = 719,
-  INVALID_IMAGE = 200,
-  INVALID_HANDLE = 400
+  INVALID_IMAGE = 200
 };
 
-/* Work that waits in a stream. */
-typedef struct task {
-  struct task *next;
-  void *stream;
-  const grid_kernel *kernel;  /* one of the three: a kernel, */
-  void (*call)(const void *); /* a function of the host's, */
-  grid_dimensions grid, block;
-  unsigned shared;
-  void *to; /* a copy */
-  const void *from;
-  size_t size;
-  _Alignas(16) char arguments[];
-} task;
+/* A function that is to fail. */
+typedef struct failing {
+  char name[32];
+  int code;
+} failing;
 
-/* All of it is guarded by the lock; a kernel runs outside. */
+/* All of it is guarded by the lock. */
 static struct {
   pthread_mutex_t lock;
   bool begun;
@@ -45,8 +35,8 @@ static struct {
   bool launched; /* a kernel, since the settings were made */
   char log[LOG_SIZE];
   size_t length;
-  task *first, **last;
-} state = {.lock = PTHREAD_MUTEX_INITIALIZER, .last = &state.first};
+  failing failing; /* name empty: none */
+} state = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 /* ------------------------------------------------------------------------------------------------------ settings */
 
@@ -68,6 +58,12 @@ static const struct {
 };
 
 static bool set_one(const char *name, size_t length, int value) {
+  enum { PREFIX = sizeof "fail." - 1 };
+  if (length > PREFIX && length - PREFIX < sizeof state.failing.name && !memcmp(name, "fail.", PREFIX)) {
+    memcpy(state.failing.name, name + PREFIX, length - PREFIX);
+    state.failing.code = value;
+    return true;
+  }
   for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
     if (strlen(names[i].name) == length && !memcmp(names[i].name, name, length)) {
       memcpy((char *)&state.settings + names[i].offset, &value, sizeof value);
@@ -83,6 +79,7 @@ static bool set_all(const char *settings) {
   state.settings = standin_defaults;
   state.broken = 0;
   state.launched = false;
+  state.failing = (failing){0};
   while (*settings) {
     size_t length = strcspn(settings, "= ");
     if (settings[length] == '=')
@@ -163,32 +160,56 @@ int standin_check(int code) {
   return broken ? broken : code;
 }
 
-/* What a capture forbids to everybody. */
-static int check_uncaptured(int code) {
-  return standin_check(standin_now().capturing ? CAPTURE_UNSUPPORTED : code);
-}
-
-/* What it forbids only because it might be meant as a part of the graph. */
 static _Thread_local bool relaxed;
 
-static int check_safe(int code) {
-  return relaxed ? standin_check(code) : check_uncaptured(code);
+int standin_check_safe(int code) {
+  bool forbidden = !relaxed && (standin_now().capturing || standin_thread_capture_ends());
+  return standin_check(forbidden ? CAPTURE_UNSUPPORTED : code);
 }
 
-void standin_relax(bool may) {
-  relaxed = may;
+int standin_exchange_mode(int *mode) {
+  static _Thread_local int own;
+  int outer = own;
+  if (*mode < 0 || *mode > 2)
+    return INVALID_VALUE;
+  own = *mode;
+  *mode = outer;
+  relaxed = own == 2;
+  return 0;
 }
 
-static void break_device(int code) {
+void standin_break(int code) {
   pthread_mutex_lock(&state.lock);
   state.broken = code;
   pthread_mutex_unlock(&state.lock);
 }
 
+void standin_note_launch(void) {
+  pthread_mutex_lock(&state.lock);
+  state.launched = true;
+  pthread_mutex_unlock(&state.lock);
+}
+
+int standin_settle(void) {
+  pthread_mutex_lock(&state.lock);
+  if (state.launched && state.settings.broken)
+    state.broken = state.settings.broken;
+  int code = state.broken;
+  pthread_mutex_unlock(&state.lock);
+  return code;
+}
+
+int standin_begin(const char *function) {
+  pthread_mutex_lock(&state.lock);
+  int code = strcmp(state.failing.name, function) ? 0 : state.failing.code;
+  pthread_mutex_unlock(&state.lock);
+  return standin_here() ? standin_check(code) : STANDIN_INVALID_CONTEXT;
+}
+
 /* -------------------------------------------------------------------------------------------------------- memory */
 
 int standin_allocate(void **memory, size_t size) {
-  int code = check_safe(standin_now().allocate);
+  int code = standin_check_safe(standin_now().allocate);
   standin_log("allocate %zu", size);
   if (code)
     return code;
@@ -230,7 +251,7 @@ static int make_handle(void **made, const void *of, const void *where) {
 }
 
 int standin_load(void **module, const void *image, const void *where) {
-  int code = check_safe(standin_now().load);
+  int code = standin_check_safe(standin_now().load);
   standin_log("load");
   if (code)
     return code;
@@ -247,133 +268,7 @@ int standin_find(void **function, void *module, const char *name) {
   return make_handle(function, kernel, of ? of->where : NULL);
 }
 
-/* ------------------------------------------------------------------------------------------------------- streams */
-
-static int run(const task *t) {
-  char words[256];
-  if (t->call) {
-    t->call(t->arguments);
-    return 0;
-  }
-  if (!t->kernel) {
-    memmove(t->to, t->from, t->size);
-    return 0;
-  }
-  if (grid_run(t->kernel, t->arguments, t->grid, t->block, t->shared, standin_now().backwards, words, sizeof words))
-    return 0;
-  standin_log("failed %s", words);
-  fprintf(stderr, "stand-in driver: %s\n", words);
-  return LAUNCH_FAILURE;
-}
-
-/* Now, or when somebody waits. Takes the task. */
-static int queue(task *t) {
-  int code = 0;
-  if (standin_now().delay) {
-    pthread_mutex_lock(&state.lock);
-    *state.last = t;
-    state.last = &t->next;
-    pthread_mutex_unlock(&state.lock);
-    return 0;
-  }
-  code = run(t);
-  free(t);
-  if (code)
-    break_device(code);
-  return 0; /* a kernel's failure appears when somebody waits */
-}
-
-/* The first task of a stream, taken out; NULL: there is none. */
-static task *take(void *stream, bool all) {
-  task **place = &state.first, *found;
-  pthread_mutex_lock(&state.lock);
-  while (*place && !all && (*place)->stream != stream)
-    place = &(*place)->next;
-  found = *place;
-  if (found) {
-    *place = found->next;
-    if (state.last == &found->next)
-      state.last = place;
-    found->next = NULL;
-  }
-  pthread_mutex_unlock(&state.lock);
-  return found;
-}
-
-int standin_launch(void *function, const void *where, const unsigned *grid, const unsigned *block, unsigned shared,
-                   void *stream, void **arguments) {
-  int code = standin_check(standin_now().launch);
+const grid_kernel *standin_kernel_of(void *function) {
   const handle *f = function;
-  const grid_kernel *kernel = f->of;
-  if (code || (f->where && f->where != where))
-    return code ? code : INVALID_HANDLE;
-  standin_log("launch %s grid %ux%ux%u block %ux%ux%u shared %u stream %p", kernel->name, grid[0], grid[1], grid[2],
-              block[0], block[1], block[2], shared, stream);
-  task *t = calloc(1, sizeof *t + kernel->arguments_size);
-  if (!t)
-    return OUT_OF_MEMORY;
-  t->stream = stream;
-  t->kernel = kernel;
-  t->grid = (grid_dimensions){grid[0], grid[1], grid[2]};
-  t->block = (grid_dimensions){block[0], block[1], block[2]};
-  t->shared = shared;
-  memcpy(t->arguments, arguments[0], kernel->arguments_size);
-  pthread_mutex_lock(&state.lock);
-  state.launched = true;
-  pthread_mutex_unlock(&state.lock);
-  return queue(t);
-}
-
-int standin_queue(void (*call)(const void *arguments), const void *arguments, size_t size, void *stream) {
-  int code = standin_check(standin_now().launch);
-  task *t = code ? NULL : calloc(1, sizeof *t + size);
-  if (!t)
-    return code ? code : OUT_OF_MEMORY;
-  t->stream = stream;
-  t->call = call;
-  memcpy(t->arguments, arguments, size);
-  return queue(t);
-}
-
-int standin_copy(void *to, const void *from, size_t size, void *stream, const char *kind) {
-  int code = standin_check(standin_now().copy);
-  standin_log("copy %s %zu stream %p", kind, size, stream);
-  if (code)
-    return code;
-  task *t = calloc(1, sizeof *t);
-  if (!t)
-    return OUT_OF_MEMORY;
-  t->stream = stream;
-  t->to = to;
-  t->from = from;
-  t->size = size;
-  return queue(t);
-}
-
-int standin_synchronize(void *stream, bool all) {
-  int code = check_uncaptured(standin_now().synchronize);
-  if (all)
-    standin_log("synchronize all");
-  else
-    standin_log("synchronize stream %p", stream);
-  if (code)
-    return code;
-  for (task *t; (t = take(stream, all));) {
-    int failed = run(t);
-    free(t);
-    if (failed)
-      break_device(failed);
-  }
-  pthread_mutex_lock(&state.lock);
-  if (state.launched && state.settings.broken)
-    state.broken = state.settings.broken;
-  code = state.broken;
-  pthread_mutex_unlock(&state.lock);
-  return code;
-}
-
-int standin_capturing(void *stream, int *status) {
-  (void)stream;
-  *status = standin_now().capturing;
-  return standin_check(0);
+  return f->where && f->where != standin_here() ? NULL : f->of;
 }

@@ -3,7 +3,8 @@
  * demand, a log of what was asked for, and kernels that run on the CPU (grid.h).
  *
  * A test opens the library that the plugin was told to use, and finds
- *     bool flhost_stand_in_set(const char *settings)   "devices=2 load=209"; "" is the beginning's
+ *     bool flhost_stand_in_set(const char *settings)   "devices=2 load=209"; "" is the beginning's;
+ *         "fail.record_event=999": that function of work.h
  *     const char *flhost_stand_in_log(void)            one line a call, oldest first
  *     void flhost_stand_in_clear(void)                 empties the log
  *     const grid_kernel *flhost_stand_in_kernel(size_t i)   its kernels, in no order; NULL past the last
@@ -52,18 +53,34 @@ void standin_log(const char *format, ...) __attribute__((format(printf, 1, 2)));
 /* What every call first asks: the code that follows from a broken device, or `code`. */
 int standin_check(int code);
 
-/* May the thread, from now on, load and allocate while a stream is captured? */
-void standin_relax(bool may);
+/* The same for what a capture by the thread forbids, and ends at, since it might be meant as a part of the graph. */
+int standin_check_safe(int code);
 
-/* A thread's device or context is the vendor's business; these do the rest, and give codes. */
+/* From now on everything returns the code. */
+void standin_break(int code);
+
+/* A kernel was queued; and somebody waited: the code that follows from both. */
+void standin_note_launch(void);
+int standin_settle(void);
+
+/* The thread's word on what its captures forbid: gives what was. 2: loading and allocating are allowed. */
+int standin_exchange_mode(int *mode);
+
+/* The vendor's: the thread's context or device, NULL if it has none, and the device's number. */
+const void *standin_here(void);
+int standin_device(void);
+
+/* These do the rest, and give codes. work.h has what is in the order of streams. */
 int standin_allocate(void **memory, size_t size);
 int standin_release(void *memory);
-/* `where`: the thread's context or device. A module and its functions are good there and nowhere else; functions of no
+/* `where`: as standin_here(). A module and its functions are good there and nowhere else; functions of no
  * module, the tests' own, everywhere. */
 int standin_load(void **module, const void *image, const void *where);
 int standin_find(void **function, void *module, const char *name);
-int standin_launch(void *function, const void *where, const unsigned *grid, const unsigned *block, unsigned shared,
-                   void *stream, void **arguments);
+/* The kernel; NULL: of another place. */
+const struct grid_kernel *standin_kernel_of(void *function);
+int standin_launch(void *function, const unsigned *grid, const unsigned *block, unsigned shared, void *stream,
+                   void **arguments);
 /* Queues a function of the host's; `arguments` is copied. */
 int standin_queue(void (*run)(const void *arguments), const void *arguments, size_t size, void *stream);
 int standin_copy(void *to, const void *from, size_t size, void *stream, const char *kind);
