@@ -263,6 +263,27 @@ static fl_status call_gated(gated *made, void *stream) {
   return impl->fn(impl->self, &call);
 }
 
+/* Another stream may lie at the same address. */
+START_TEST(a_stream_that_is_destroyed_gives_its_memory_back) {
+  bench b = open_bench();
+  gated made = make_gated();
+  void *stream = NULL;
+  set_gated(&made, 1);
+  npu_control.set("workspace", "1000");
+  int64_t blocks = npu_control.count("blocks");
+  for (int i = 0; i < 3; i++) {
+    OK(npu->create_stream(NULL, 0, 0, &stream));
+    ck_assert_msg(call_gated(&made, stream) == FL_OK, "%s", npu_message);
+    ck_assert_int_eq(npu_control.count("blocks"), blocks + 1);
+    OK(npu->destroy_stream(NULL, 0, stream));
+    ck_assert_int_eq(npu_control.count("blocks"), blocks);
+  }
+  check_gated(&made, 0.7310586f);
+  free_gated(&made);
+  free_bench(&b);
+}
+END_TEST
+
 START_TEST(two_timed_events_tell_how_long_it_took) {
   bench b = open_bench();
   gated made = make_gated();
@@ -566,6 +587,20 @@ START_TEST(a_device_that_a_call_found_lost_stays_lost) {
   } else {
     OK(npu->health(NULL, 1));
   }
+}
+END_TEST
+
+/* Not the one that the thread works on meanwhile. */
+START_TEST(a_device_is_lost_that_cannot_be_set_or_asked) {
+  npu_open();
+  ck_assert_int_eq(npu->device_count(NULL), 2);
+  ck_assert_int_eq(npu_runtime("aclrtSetDevice", 0), 0);
+  const char *function = _i ? "aclrtSetDevice" : "aclrtQueryDeviceStatus";
+  npu_control.set(function, "507901");
+  ck_assert_int_eq(_i ? npu->synchronize(NULL, 1, NULL, false) : npu->health(NULL, 1), FL_EDEVICE);
+  npu_control.set(function, "0");
+  FAILS(npu->health(NULL, 1), FL_EDEVICE, "Ascend device 1 is lost");
+  OK(npu->health(NULL, 0));
 }
 END_TEST
 
@@ -879,6 +914,7 @@ static void add_tests(TCase *tests) {
   tcase_add_loop_test(tests, an_event_that_was_not_recorded_is_done_and_nobody_waits_for_it, 0, 2);
   tcase_add_test(tests, an_event_is_done_when_what_is_before_it_is);
   tcase_add_test(tests, to_wait_for_an_event_leaves_what_is_behind_it);
+  tcase_add_test(tests, a_stream_that_is_destroyed_gives_its_memory_back);
   tcase_add_test(tests, two_timed_events_tell_how_long_it_took);
   tcase_add_test(tests, events_without_times_have_none);
   tcase_add_test(tests, pinned_memory_is_aligned_and_may_have_no_bytes);
@@ -893,6 +929,7 @@ static void add_tests(TCase *tests) {
   tcase_add_test(tests, the_thread_that_began_a_capture_ends_it);
   tcase_add_test(tests, health_is_the_runtimes_word_and_makes_no_context);
   tcase_add_loop_test(tests, a_device_that_a_call_found_lost_stays_lost, 0, 7);
+  tcase_add_loop_test(tests, a_device_is_lost_that_cannot_be_set_or_asked, 0, 2);
   tcase_add_loop_test(tests, each_call_of_the_runtime_may_fail, 0, N_ATTEMPTS);
   tcase_add_test(tests, what_cannot_be_given_back_is_told);
   tcase_add_test(tests, a_device_that_cannot_be_set_fails_every_call);
