@@ -2,6 +2,7 @@
 #include "tests/npu.h"
 #include "tests/scratch.h"
 
+#include <dlfcn.h>
 #include <math.h>
 #include <pthread.h>
 
@@ -486,6 +487,44 @@ START_TEST(what_a_graph_cannot_hold_makes_it_fail_and_leaves_the_stream_usable) 
 }
 END_TEST
 
+/* An engine's own, which the runtime knows. */
+START_TEST(pinned_memory_of_others_is_for_graphs_too) {
+  bench b = open_bench();
+  int (*allocate)(void **, size_t);
+  void *memory = NULL, *graph = NULL;
+  *(void **)&allocate = dlsym(npu_control.library, "aclrtMallocHost");
+  ck_assert_int_eq(allocate(&memory, SIZE), 0);
+  memset(memory, 'x', SIZE);
+  OK(npu->begin_capture(NULL, 0, b.streams[0]));
+  OK(copy(&b, b.memory[0], memory, FL_COPY_TO_DEVICE, 0));
+  OK(npu->end_capture(NULL, 0, b.streams[0], &graph));
+  OK(npu->launch_graph(NULL, 0, graph, b.streams[0]));
+  wait_for(&b, 0);
+  ck_assert_int_eq(*(char *)b.memory[0], 'x');
+  OK(npu->destroy_graph(NULL, 0, graph));
+  OK(npu->release_host(NULL, 0, memory));
+  free_bench(&b);
+}
+END_TEST
+
+static void *copy_elsewhere(void *argument) {
+  return copy_and_wait(argument) ? strdup(npu->error(NULL)) : NULL;
+}
+
+START_TEST(other_threads_may_do_what_a_graph_cannot_hold) {
+  bench b = open_bench();
+  pthread_t thread;
+  void *wrong, *graph = NULL;
+  OK(npu->begin_capture(NULL, 0, b.streams[0]));
+  ck_assert_int_eq(pthread_create(&thread, NULL, copy_elsewhere, &b), 0);
+  pthread_join(thread, &wrong);
+  ck_assert_msg(!wrong, "%s", (char *)wrong);
+  OK(npu->end_capture(NULL, 0, b.streams[0], &graph));
+  OK(npu->destroy_graph(NULL, 0, graph));
+  free_bench(&b);
+}
+END_TEST
+
 START_TEST(what_a_failed_capture_leaves_behind_is_destroyed) {
   bench b = open_bench();
   void *graph = &graph;
@@ -734,6 +773,8 @@ START_TEST(what_cannot_be_given_back_is_told) {
   npu_control.set("aclrtFreeHost", "507899");
   FAILS(npu->destroy_event(NULL, 0, event), FL_EDEVICE, "aclrtDestroyEvent returned 507899");
   FAILS(npu->release_host(NULL, 0, memory), FL_EDEVICE, "aclrtFreeHost returned 507899");
+  OK(npu->copy_async(NULL, 0, b.memory[0], memory, 10, FL_COPY_TO_DEVICE, b.streams[0]));
+  ck_assert_int_eq(npu_control.count("queued"), 0); /* it does not count as pinned any more */
   npu_control.set("aclrtFreeHost", "0");
   npu_control.set("aclrtDestroyEvent", "0");
   OK(npu->release_host(NULL, 0, memory));
@@ -923,6 +964,8 @@ static void add_tests(TCase *tests) {
   tcase_add_test(tests, a_graph_runs_any_number_of_times_on_the_addresses_of_the_capture);
   tcase_add_loop_test(tests, a_graph_takes_in_streams_that_wait_for_its_events, 0, 2);
   tcase_add_loop_test(tests, what_a_graph_cannot_hold_makes_it_fail_and_leaves_the_stream_usable, 0, 4);
+  tcase_add_test(tests, pinned_memory_of_others_is_for_graphs_too);
+  tcase_add_test(tests, other_threads_may_do_what_a_graph_cannot_hold);
   tcase_add_test(tests, what_a_failed_capture_leaves_behind_is_destroyed);
   tcase_add_test(tests, a_capture_has_a_beginning_an_end_and_a_stream);
   tcase_add_test(tests, an_op_that_would_use_the_streams_memory_is_left_out_of_a_graph);
