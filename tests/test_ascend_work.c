@@ -2,6 +2,7 @@
 #include "tests/npu.h"
 #include "tests/scratch.h"
 
+#include <dlfcn.h>
 #include <math.h>
 #include <pthread.h>
 
@@ -263,6 +264,27 @@ static fl_status call_gated(gated *made, void *stream) {
   return impl->fn(impl->self, &call);
 }
 
+/* Another stream may lie at the same address. */
+START_TEST(a_stream_that_is_destroyed_gives_its_memory_back) {
+  bench b = open_bench();
+  gated made = make_gated();
+  void *stream = NULL;
+  set_gated(&made, 1);
+  npu_control.set("workspace", "1000");
+  int64_t blocks = npu_control.count("blocks");
+  for (int i = 0; i < 3; i++) {
+    OK(npu->create_stream(NULL, 0, 0, &stream));
+    ck_assert_msg(call_gated(&made, stream) == FL_OK, "%s", npu_message);
+    ck_assert_int_eq(npu_control.count("blocks"), blocks + 1);
+    OK(npu->destroy_stream(NULL, 0, stream));
+    ck_assert_int_eq(npu_control.count("blocks"), blocks);
+  }
+  check_gated(&made, 0.7310586f);
+  free_gated(&made);
+  free_bench(&b);
+}
+END_TEST
+
 START_TEST(two_timed_events_tell_how_long_it_took) {
   bench b = open_bench();
   gated made = make_gated();
@@ -465,6 +487,44 @@ START_TEST(what_a_graph_cannot_hold_makes_it_fail_and_leaves_the_stream_usable) 
 }
 END_TEST
 
+/* An engine's own, which the runtime knows. */
+START_TEST(pinned_memory_of_others_is_for_graphs_too) {
+  bench b = open_bench();
+  int (*allocate)(void **, size_t);
+  void *memory = NULL, *graph = NULL;
+  *(void **)&allocate = dlsym(npu_control.library, "aclrtMallocHost");
+  ck_assert_int_eq(allocate(&memory, SIZE), 0);
+  memset(memory, 'x', SIZE);
+  OK(npu->begin_capture(NULL, 0, b.streams[0]));
+  OK(copy(&b, b.memory[0], memory, FL_COPY_TO_DEVICE, 0));
+  OK(npu->end_capture(NULL, 0, b.streams[0], &graph));
+  OK(npu->launch_graph(NULL, 0, graph, b.streams[0]));
+  wait_for(&b, 0);
+  ck_assert_int_eq(*(char *)b.memory[0], 'x');
+  OK(npu->destroy_graph(NULL, 0, graph));
+  OK(npu->release_host(NULL, 0, memory));
+  free_bench(&b);
+}
+END_TEST
+
+static void *copy_elsewhere(void *argument) {
+  return copy_and_wait(argument) ? strdup(npu->error(NULL)) : NULL;
+}
+
+START_TEST(other_threads_may_do_what_a_graph_cannot_hold) {
+  bench b = open_bench();
+  pthread_t thread;
+  void *wrong, *graph = NULL;
+  OK(npu->begin_capture(NULL, 0, b.streams[0]));
+  ck_assert_int_eq(pthread_create(&thread, NULL, copy_elsewhere, &b), 0);
+  pthread_join(thread, &wrong);
+  ck_assert_msg(!wrong, "%s", (char *)wrong);
+  OK(npu->end_capture(NULL, 0, b.streams[0], &graph));
+  OK(npu->destroy_graph(NULL, 0, graph));
+  free_bench(&b);
+}
+END_TEST
+
 START_TEST(what_a_failed_capture_leaves_behind_is_destroyed) {
   bench b = open_bench();
   void *graph = &graph;
@@ -566,6 +626,20 @@ START_TEST(a_device_that_a_call_found_lost_stays_lost) {
   } else {
     OK(npu->health(NULL, 1));
   }
+}
+END_TEST
+
+/* Not the one that the thread works on meanwhile. */
+START_TEST(a_device_is_lost_that_cannot_be_set_or_asked) {
+  npu_open();
+  ck_assert_int_eq(npu->device_count(NULL), 2);
+  ck_assert_int_eq(npu_runtime("aclrtSetDevice", 0), 0);
+  const char *function = _i ? "aclrtSetDevice" : "aclrtQueryDeviceStatus";
+  npu_control.set(function, "507901");
+  ck_assert_int_eq(_i ? npu->synchronize(NULL, 1, NULL, false) : npu->health(NULL, 1), FL_EDEVICE);
+  npu_control.set(function, "0");
+  FAILS(npu->health(NULL, 1), FL_EDEVICE, "Ascend device 1 is lost");
+  OK(npu->health(NULL, 0));
 }
 END_TEST
 
@@ -699,6 +773,8 @@ START_TEST(what_cannot_be_given_back_is_told) {
   npu_control.set("aclrtFreeHost", "507899");
   FAILS(npu->destroy_event(NULL, 0, event), FL_EDEVICE, "aclrtDestroyEvent returned 507899");
   FAILS(npu->release_host(NULL, 0, memory), FL_EDEVICE, "aclrtFreeHost returned 507899");
+  OK(npu->copy_async(NULL, 0, b.memory[0], memory, 10, FL_COPY_TO_DEVICE, b.streams[0]));
+  ck_assert_int_eq(npu_control.count("queued"), 0); /* it does not count as pinned any more */
   npu_control.set("aclrtFreeHost", "0");
   npu_control.set("aclrtDestroyEvent", "0");
   OK(npu->release_host(NULL, 0, memory));
@@ -879,6 +955,7 @@ static void add_tests(TCase *tests) {
   tcase_add_loop_test(tests, an_event_that_was_not_recorded_is_done_and_nobody_waits_for_it, 0, 2);
   tcase_add_test(tests, an_event_is_done_when_what_is_before_it_is);
   tcase_add_test(tests, to_wait_for_an_event_leaves_what_is_behind_it);
+  tcase_add_test(tests, a_stream_that_is_destroyed_gives_its_memory_back);
   tcase_add_test(tests, two_timed_events_tell_how_long_it_took);
   tcase_add_test(tests, events_without_times_have_none);
   tcase_add_test(tests, pinned_memory_is_aligned_and_may_have_no_bytes);
@@ -887,12 +964,15 @@ static void add_tests(TCase *tests) {
   tcase_add_test(tests, a_graph_runs_any_number_of_times_on_the_addresses_of_the_capture);
   tcase_add_loop_test(tests, a_graph_takes_in_streams_that_wait_for_its_events, 0, 2);
   tcase_add_loop_test(tests, what_a_graph_cannot_hold_makes_it_fail_and_leaves_the_stream_usable, 0, 4);
+  tcase_add_test(tests, pinned_memory_of_others_is_for_graphs_too);
+  tcase_add_test(tests, other_threads_may_do_what_a_graph_cannot_hold);
   tcase_add_test(tests, what_a_failed_capture_leaves_behind_is_destroyed);
   tcase_add_test(tests, a_capture_has_a_beginning_an_end_and_a_stream);
   tcase_add_test(tests, an_op_that_would_use_the_streams_memory_is_left_out_of_a_graph);
   tcase_add_test(tests, the_thread_that_began_a_capture_ends_it);
   tcase_add_test(tests, health_is_the_runtimes_word_and_makes_no_context);
   tcase_add_loop_test(tests, a_device_that_a_call_found_lost_stays_lost, 0, 7);
+  tcase_add_loop_test(tests, a_device_is_lost_that_cannot_be_set_or_asked, 0, 2);
   tcase_add_loop_test(tests, each_call_of_the_runtime_may_fail, 0, N_ATTEMPTS);
   tcase_add_test(tests, what_cannot_be_given_back_is_told);
   tcase_add_test(tests, a_device_that_cannot_be_set_fails_every_call);

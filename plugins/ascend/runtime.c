@@ -86,13 +86,12 @@ static const int32_t fatal[] = {ACL_ERROR_RT_LOST_HEARTBEAT, ACL_ERROR_RT_DEVICE
 enum { MAX_DEVICES = 64 };
 static atomic_int lost[MAX_DEVICES]; /* the first of these codes that the device had, or 0 */
 
-static void remember(int32_t code) {
-  int32_t device = -1;
+static void remember(int32_t device, int32_t code) {
   int none = 0;
   size_t i = 0;
   while (i < sizeof fatal / sizeof fatal[0] && fatal[i] != code)
     i++;
-  if (i < sizeof fatal / sizeof fatal[0] && !acl.aclrtGetDevice(&device) && device >= 0 && device < MAX_DEVICES)
+  if (i < sizeof fatal / sizeof fatal[0] && device >= 0 && device < MAX_DEVICES)
     atomic_compare_exchange_strong(&lost[device], &none, code);
 }
 
@@ -100,16 +99,23 @@ int32_t ascend_lost(int32_t device) {
   return device >= 0 && device < MAX_DEVICES ? lost[device] : 0;
 }
 
-/* ACL's own words are long and have many lines: as one, and as much as there is room for. They are read first, as any
- * other call may change them. */
-void ascend_describe(char *text, size_t size, const char *function, int32_t code) {
+/* ACL's own words are long and have many lines: as one, and as much as there is room for. */
+void ascend_describe_of(int32_t device, char *text, size_t size, const char *function, int32_t code) {
   const char *words = acl.aclGetRecentErrMsg();
   snprintf(text, size, "%s returned %d (%s)%s%s", function, (int)code, ascend_code_of(code).meaning, words ? ": " : "",
            words ? words : "");
   for (char *c = text; *c; c++)
     if (*c == '\n' || *c == '\r' || *c == '\t')
       *c = ' ';
-  remember(code);
+  remember(device, code);
+}
+
+/* The words are of the last call, so they are read before the device is asked for. */
+void ascend_describe(char *text, size_t size, const char *function, int32_t code) {
+  int32_t device = -1;
+  ascend_describe_of(-1, text, size, function, code);
+  if (!acl.aclrtGetDevice(&device))
+    remember(device, code);
 }
 
 /* ---------------------------------------------------------------------------------------------------- initialisation
@@ -130,7 +136,7 @@ fl_status ascend_start(char *text, size_t size) {
   if (!started) {
     aclError code = acl.aclInit(NULL);
     if (code && code != ACL_ERROR_REPEAT_INITIALIZE) {
-      ascend_describe(text, size, "aclInit", code);
+      ascend_describe_of(-1, text, size, "aclInit", code);
       status = FL_EDEVICE;
     } else {
       started = true;
@@ -216,7 +222,7 @@ fl_status ascend_count_devices(int *count, char *text, size_t size) {
     return status;
   aclError code = acl.aclrtGetDeviceCount(&found);
   if (code) {
-    ascend_describe(text, size, "aclrtGetDeviceCount", code);
+    ascend_describe_of(-1, text, size, "aclrtGetDeviceCount", code);
     return FL_EDEVICE;
   }
   *count = (int)found;
@@ -250,7 +256,7 @@ fl_status ascend_enter(int32_t device, ascend_guard *guard, char *text, size_t s
   *guard = (ascend_guard){0};
   if (ascend_check_number(device, text, size) == FL_EINVAL)
     return FL_EINVAL;
-  ascend_describe(text, size, "aclrtSetDevice", code);
+  ascend_describe_of(device, text, size, "aclrtSetDevice", code);
   return FL_EDEVICE;
 }
 

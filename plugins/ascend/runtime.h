@@ -32,6 +32,8 @@ ascend_code ascend_code_of(int32_t code);
 /* Writes "aclrtMalloc returned 207001 (out of memory): " and what ACL has to say. A code by which a device is lost is
  * remembered of the thread's. */
 void ascend_describe(char *text, size_t size, const char *function, int32_t code);
+/* The same of another device, or of none: -1. */
+void ascend_describe_of(int32_t device, char *text, size_t size, const char *function, int32_t code);
 
 /* The code by which the device was lost, as far as this plugin has seen; 0 if it was not. Any thread. */
 int32_t ascend_lost(int32_t device);

@@ -4,6 +4,7 @@
  */
 #include "plugins/ascend/work.h"
 #include "plugins/ascend/locks.h"
+#include "plugins/ascend/workspace.h"
 
 #include <stdatomic.h>
 #include <stdio.h>
@@ -47,9 +48,14 @@ static fl_status enter(const function_entry *functions, int32_t device, ascend_g
 }
 
 /* Some chips have no graphs, though their runtime has the functions. */
+static fl_status status_of(aclError code) {
+  return code == ACL_ERROR_RT_FEATURE_NOT_SUPPORT   ? FL_ENOTSUP
+         : ascend_code_of(code).status == FL_ENOMEM ? FL_ENOMEM
+                                                    : FL_EDEVICE;
+}
+
 static fl_status result_of(const char *function, aclError code) {
-  fl_status status = ascend_result_of(function, code);
-  return code == ACL_ERROR_RT_FEATURE_NOT_SUPPORT ? FL_ENOTSUP : status;
+  return ascend_result_of(function, code) ? status_of(code) : FL_OK;
 }
 
 static fl_status refuse(fl_status status, const char *text) {
@@ -99,6 +105,8 @@ fl_status ascend_destroy_stream(void *self, int32_t device, void *stream) {
   if (status || !stream)
     return status;
   status = result_of("aclrtSynchronizeStream", acl.aclrtSynchronizeStream(stream));
+  if (!status)
+    ascend_workspace_forget(device, stream);
   fl_status gone = result_of("aclrtDestroyStream", acl.aclrtDestroyStream(stream));
   ascend_leave(&guard);
   return gone ? gone : status;
@@ -385,9 +393,23 @@ fl_status ascend_destroy_graph(void *self, int32_t device, void *graph) {
 /* ------------------------------------------------------------------------------------------------------------- health
  */
 
-/* Needs no context, and so makes none. What a call has met counts where the runtime still says that all is well. */
-fl_status ascend_health(void *self, int32_t device) {
+/* Needs no context, and so makes none. */
+static fl_status ask_runtime(int32_t device) {
   aclrtDeviceStatus found = ACL_RT_DEVICE_STATUS_NORMAL;
+  aclError code = acl.aclrtQueryDeviceStatus(device, &found);
+  if (code) {
+    ascend_describe_of(device, ascend_words(), ASCEND_WORDS, "aclrtQueryDeviceStatus", code);
+    return status_of(code);
+  }
+  if (found == ACL_RT_DEVICE_STATUS_NORMAL)
+    return FL_OK;
+  snprintf(ascend_words(), ASCEND_WORDS, "aclrtQueryDeviceStatus says that Ascend device %d is abnormal (%d)",
+           (int)device, (int)found);
+  return FL_EDEVICE;
+}
+
+/* What a call has met counts where the runtime still says that all is well. */
+fl_status ascend_health(void *self, int32_t device) {
   int32_t code = ascend_lost(device);
   (void)self;
   if (ascend_check_number(device, ascend_words(), ASCEND_WORDS))
@@ -398,11 +420,5 @@ fl_status ascend_health(void *self, int32_t device) {
     return FL_EDEVICE;
   }
   fl_status status = need(of_health);
-  if (!status)
-    status = result_of("aclrtQueryDeviceStatus", acl.aclrtQueryDeviceStatus(device, &found));
-  if (status || found == ACL_RT_DEVICE_STATUS_NORMAL)
-    return status;
-  snprintf(ascend_words(), ASCEND_WORDS, "aclrtQueryDeviceStatus says that Ascend device %d is abnormal (%d)",
-           (int)device, (int)found);
-  return FL_EDEVICE;
+  return status ? status : ask_runtime(device);
 }

@@ -1,4 +1,5 @@
-/* Device memory for calls: see workspace.h. Buffers stay until the process ends, as many as there are streams. */
+/* Device memory for calls: see workspace.h. Of streams that the host did not make the buffers stay until the process
+ * ends. */
 #include "plugins/ascend/workspace.h"
 #include "plugins/ascend/locks.h"
 
@@ -16,11 +17,17 @@ struct ascend_workspace {
 
 static ascend_workspace *_Atomic first; /* whole at any time: another thread may fork */
 
-ascend_workspace *ascend_workspace_acquire(int32_t device, aclrtStream stream) {
-  pthread_mutex_lock(&ascend_locks[ASCEND_LOCK_WORKSPACES]);
+/* With the lock of all. */
+static ascend_workspace *find(int32_t device, aclrtStream stream) {
   ascend_workspace *workspace = first;
   while (workspace && (workspace->device != device || workspace->stream != stream))
     workspace = workspace->next;
+  return workspace;
+}
+
+ascend_workspace *ascend_workspace_acquire(int32_t device, aclrtStream stream) {
+  pthread_mutex_lock(&ascend_locks[ASCEND_LOCK_WORKSPACES]);
+  ascend_workspace *workspace = find(device, stream);
   if (!workspace && (workspace = calloc(1, sizeof *workspace))) {
     workspace->device = device;
     workspace->stream = stream;
@@ -37,6 +44,23 @@ ascend_workspace *ascend_workspace_acquire(int32_t device, aclrtStream stream) {
 void ascend_workspace_release(ascend_workspace *workspace) {
   if (workspace)
     pthread_mutex_unlock(&workspace->lock);
+}
+
+/* What is left of it serves the next stream at that address. */
+void ascend_workspace_forget(int32_t device, aclrtStream stream) {
+  pthread_mutex_lock(&ascend_locks[ASCEND_LOCK_WORKSPACES]);
+  ascend_workspace *workspace = find(device, stream);
+  pthread_mutex_unlock(&ascend_locks[ASCEND_LOCK_WORKSPACES]);
+  if (!workspace)
+    return;
+  pthread_mutex_lock(&workspace->lock);
+  for (int i = 0; i < ASCEND_BUFFERS; i++) {
+    if (workspace->memory[i])
+      acl.aclrtFree(workspace->memory[i]);
+    workspace->memory[i] = NULL;
+    workspace->size[i] = 0;
+  }
+  pthread_mutex_unlock(&workspace->lock);
 }
 
 void ascend_workspaces_unlock(void) {

@@ -16,6 +16,9 @@ typedef struct ascend_workspace ascend_workspace;
 ascend_workspace *ascend_workspace_acquire(int32_t device, aclrtStream stream);
 void ascend_workspace_release(ascend_workspace *workspace);
 
+/* Frees the buffers of a stream that is done and about to be destroyed. The device is the thread's. */
+void ascend_workspace_forget(int32_t device, aclrtStream stream);
+
 /* Frees the locks of all, in a child process: the threads that had them are not there. */
 void ascend_workspaces_unlock(void);
 

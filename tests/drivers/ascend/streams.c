@@ -91,7 +91,8 @@ static stream *streams;
 static int n_streams;
 static event *events;
 static graph *graphs;
-static _Thread_local graph *capturing; /* what this thread has begun */
+static graph *everybodys;              /* a capture that forbids all threads what a graph cannot hold, */
+static _Thread_local graph *capturing; /* and one that forbids it this thread, which has begun it */
 
 static stream *stream_of(void *handle) {
   return handle ? handle : &default_streams[stand_in_current()];
@@ -287,6 +288,13 @@ int aclrtDeviceGetStreamPriorityRange(int32_t *least, int32_t *greatest) {
   return 0;
 }
 
+static graph *forbidding(void) {
+  stand_in_lock();
+  graph *g = capturing ? capturing : everybodys;
+  stand_in_unlock();
+  return g;
+}
+
 /* A call that a graph cannot hold spoils it. */
 static int spoil(graph *g, int code) {
   stand_in_lock();
@@ -308,8 +316,9 @@ int aclrtSynchronizeStream(void *handle) {
 
 int aclrtSynchronizeDevice(void) {
   NEEDS_CONTEXT();
-  if (capturing)
-    return spoil(capturing, NOT_WHILE_CAPTURED);
+  graph *g = forbidding();
+  if (g)
+    return spoil(g, NOT_WHILE_CAPTURED);
   int current = stand_in_current(), error = drain(&default_streams[current]);
   stand_in_note("wait %d", current);
   stand_in_add("waits", 1);
@@ -367,8 +376,9 @@ static int check_copy(const void *to, size_t room, const void *from, size_t size
 int aclrtMemcpy(void *to, size_t room, const void *from, size_t size, int kind) {
   NEEDS_CONTEXT();
   int code = check_copy(to, room, from, size, kind);
-  if (capturing)
-    return spoil(capturing, NOT_WHILE_CAPTURED);
+  graph *g = forbidding();
+  if (g)
+    return spoil(g, NOT_WHILE_CAPTURED);
   if (code)
     return code;
   memcpy(to, from, size);
@@ -531,7 +541,7 @@ int aclrtEventElapsedTime(float *ms, void *first, void *last) {
 /* ------------------------------------------------------------------------------------------------------------- graphs
  */
 
-enum { MODE_RELAXED = 2 };
+enum { MODE_GLOBAL, MODE_THREAD_LOCAL, MODE_RELAXED };
 
 int aclmdlRICaptureBegin(void *handle, int mode) {
   NEEDS_CONTEXT();
@@ -550,8 +560,10 @@ int aclmdlRICaptureBegin(void *handle, int mode) {
   s->graph = made;
   s->captured = 0;
   s->open = 0;
+  if (mode == MODE_GLOBAL)
+    everybodys = made;
   stand_in_unlock();
-  capturing = mode == MODE_RELAXED ? NULL : made;
+  capturing = mode == MODE_THREAD_LOCAL ? made : NULL;
   return 0;
 }
 
@@ -607,6 +619,7 @@ int aclmdlRICaptureEnd(void *handle, void **graph_handle) {
     return OTHER_THREAD;
   capturing = NULL;
   stand_in_lock();
+  everybodys = everybodys == g ? NULL : everybodys;
   if (release_streams(g) && !code)
     code = NOT_JOINED;
   if (!code && g->invalid)
