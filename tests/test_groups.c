@@ -4,6 +4,7 @@
 #include "tests/scratch.h"
 
 #include <dlfcn.h>
+#include <math.h>
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -395,6 +396,37 @@ START_TEST(G4_a_rank_that_does_not_come_is_named) {
 }
 END_TEST
 
+/* The second of two, which takes longer than the setting says that anybody waits. */
+static void *come_late(void *id) {
+  float x = 1;
+  fl_group *group;
+  const fl_group_options options = {.size = sizeof options, .timeout = INFINITY};
+  ck_ok(fl_group_create(host, id, 1, 2, &options, &group));
+  usleep(600000);
+  ck_ok(fl_all_reduce(group, &x, &x, 1, float32, FL_REDUCE_SUM, NULL));
+  fl_group_destroy(group);
+  return NULL;
+}
+
+START_TEST(G4_a_group_may_wait_without_end_whatever_the_setting_says) {
+  const char *const environment[] = {"VLLM_FL_PLATFORM=cpu", "VLLM_FL_COMM_TIMEOUT_S=0.2", NULL};
+  float x = 2;
+  fl_group_id id;
+  fl_group *group;
+  pthread_t thread;
+  const fl_group_options options = {.size = sizeof options, .timeout = INFINITY};
+  host = test_host(environment, 0);
+  ck_ok(fl_load_plugin(host, built("plugins/shm.so")));
+  ck_ok(fl_group_make_id(host, kDLCPU, &id));
+  pthread_create(&thread, NULL, come_late, &id);
+  ck_ok(fl_group_create(host, &id, 0, 2, &options, &group));
+  ck_ok(fl_all_reduce(group, &x, &x, 1, float32, FL_REDUCE_SUM, NULL));
+  ck_assert(x == 3);
+  pthread_join(thread, NULL);
+  fl_group_destroy(group);
+}
+END_TEST
+
 /* Ranks that would run different implementations. */
 static void *join_second(void *of) {
   const char *const environment[] = {"VLLM_FL_PLATFORM=cpu", "VLLM_FL_PREFER=reference", NULL};
@@ -610,6 +642,7 @@ static void add_tests(TCase *tests) {
   tcase_add_test(tests, what_a_communicator_returns_and_says_is_not_believed);
   tcase_add_test(tests, G4_a_rank_that_is_killed_is_named);
   tcase_add_test(tests, G4_a_rank_that_does_not_come_is_named);
+  tcase_add_test(tests, G4_a_group_may_wait_without_end_whatever_the_setting_says);
   tcase_add_test(tests, G3_ranks_whose_manifests_differ_do_not_come_together);
   tcase_add_test(tests, ranks_that_do_not_do_the_same_are_told_when_asked_to_compare);
   tcase_add_test(tests, two_threads_do_not_use_one_rank_at_once);

@@ -5,6 +5,7 @@
 #include "core/group/collective.h"
 #include "core/settings.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -106,7 +107,9 @@ fl_status fl_group_make_id(fl_host *host, int32_t device_type, fl_group_id *id) 
   return FL_OK;
 }
 
-double fl_group_default_timeout(fl_host *host) {
+double fl_group_timeout(fl_host *host, double asked) {
+  if (asked > 0)
+    return isinf(asked) ? 0 : asked;
   pthread_mutex_lock(&host->lock);
   double seconds = host->config->values[FL_SETTING_COMM_TIMEOUT].seconds;
   pthread_mutex_unlock(&host->lock);
@@ -129,7 +132,7 @@ static fl_status take_options(const fl_group_options *given, fl_group_options *o
   if (!status && options->name && strlen(options->name) > FL_NAME_MAX)
     status = fl_error(FL_EINVAL, "the group's name has %zu bytes, %d at most", strlen(options->name), FL_NAME_MAX);
   if (!status && !(options->timeout >= 0))
-    status = fl_error(FL_EINVAL, "timeout is %g, expected seconds, 0 or more", options->timeout);
+    status = fl_error(FL_EINVAL, "timeout is %g, expected seconds, 0 or more, or INFINITY", options->timeout);
   return status;
 }
 
@@ -167,7 +170,7 @@ static fl_group *group_new(fl_host *host, const fl_communicator_choice *communic
   group->ranks = ranks;
   group->device = (DLDevice){(DLDeviceType)communicator->functions.device_type, options->device};
   group->on_host = fl_is_host_memory(communicator->functions.device_type);
-  group->timeout = options->timeout > 0 ? options->timeout : fl_group_default_timeout(host);
+  group->timeout = fl_group_timeout(host, options->timeout);
   group->any_manifest = options->any_manifest;
   group->check = is_checked(host);
   group->process = getpid();

@@ -36,8 +36,9 @@ struct fl_group {
   int64_t *counts; /* room for 4 * ranks, of bytes where elements are moved as such */
 };
 
-/* VLLM_FL_COMM_TIMEOUT_S. */
-double fl_group_default_timeout(fl_host *host);
+/* What a group option says, in seconds; 0 = without end, where that was asked for (INFINITY) or is what
+ * VLLM_FL_COMM_TIMEOUT_S says, which counts where nothing was. */
+double fl_group_timeout(fl_host *host, double asked);
 
 /* Memory of at least `size` bytes, valid until the room is asked for more. NULL, with an error: there is none. */
 void *fl_group_memory(fl_group *group, int room, size_t size);

@@ -172,9 +172,8 @@ static fl_status read_file(const char *path, double timeout, fl_group_id *id) {
  */
 
 static double timeout_of(fl_host *host, const fl_group_options *options) {
-  if (options && options->size >= offsetof(fl_group_options, timeout) + sizeof options->timeout && options->timeout > 0)
-    return options->timeout;
-  return fl_group_default_timeout(host);
+  bool given = options && options->size >= offsetof(fl_group_options, timeout) + sizeof options->timeout;
+  return fl_group_timeout(host, given ? options->timeout : 0);
 }
 
 /* *file: through which the id came; NULL: through none. */

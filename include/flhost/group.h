@@ -83,7 +83,7 @@ typedef struct fl_group_options {
   uint32_t size;    /* sizeof(fl_group_options) */
   int32_t device;   /* index of this rank's device, of the communicator's type */
   const char *name; /* for messages: "tp"; NULL = "world" */
-  double timeout;   /* seconds; 0 = VLLM_FL_COMM_TIMEOUT_S */
+  double timeout;   /* seconds; 0 = VLLM_FL_COMM_TIMEOUT_S; INFINITY = without end */
   /* Not 0: ranks whose manifests differ come together all the same; else that is an error, since they would run
    * different implementations, and their results part ways. */
   uint64_t any_manifest;
