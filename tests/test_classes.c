@@ -1,5 +1,6 @@
 /* Classes of vLLM's that plugins bring by their paths: which are taken, and which one an engine is handed. */
 #include "core/registry/registration.h"
+#include "tests/allocations.h"
 #include "tests/fixture.h"
 
 #include <flhost/plugin.h>
@@ -313,6 +314,32 @@ START_TEST(a_plugin_that_may_wait_brings_classes_for_its_platform_alone) {
 }
 END_TEST
 
+/* A path that is found, and one that is not though somebody brings it elsewhere. */
+START_TEST(an_answer_needs_memory_and_says_so) {
+  int failed = 0;
+  for (int i = -1, n = 0; i < n; i++) { /* at first none */
+    const char *path, *none;
+    fl_host *host = test_host(NULL, 0);
+    bring(host, "acme", NULL, "worker", "cpu", "acme.Worker");
+    bring(host, "bolt", NULL, "model_runner", "bolt", "bolt.Runner");
+    allocations = 0;
+    failing = i;
+    fl_status found = fl_class_path(host, "worker", &path), missing = fl_class_path(host, "model_runner", &none);
+    failing = -1;
+    n = i < 0 ? allocations : n;
+    failed += found != FL_OK;
+    failed += missing != FL_ENOENT;
+    ck_each(found ? found == FL_ENOMEM && !path : !strcmp(path, "acme.Worker"), "allocation %d: %s", i,
+            fl_status_name(found));
+    ck_each((missing == FL_ENOENT || missing == FL_ENOMEM) && !none, "allocation %d: %s", i, fl_status_name(missing));
+    ck_path(host, "worker", "acme.Worker");
+    ck_no_path(host, "model_runner", FL_ENOENT);
+    fl_host_destroy(host);
+  }
+  ck_assert_int_ge(failed, 2);
+}
+END_TEST
+
 static void add_tests(TCase *tests) {
   tcase_add_loop_test(tests, an_engine_is_handed_the_class_of_each_type, 0, N_TYPES);
   tcase_add_loop_test(tests, what_is_no_path_of_a_class_is_refused_in_words, 0, sizeof paths / sizeof *paths);
@@ -325,6 +352,7 @@ static void add_tests(TCase *tests) {
   tcase_add_test(tests, P4_the_scope_of_a_thread_lets_a_class_in_or_keeps_it_out);
   tcase_add_test(tests, P4_a_plugin_without_implementations_goes_by_the_platforms_name);
   tcase_add_test(tests, a_word_that_is_no_type_is_told_with_the_nearest);
+  tcase_add_test(tests, an_answer_needs_memory_and_says_so);
   tcase_add_test(tests, a_plugin_that_may_wait_brings_classes_for_its_platform_alone);
 }
 

@@ -20,7 +20,7 @@ $(BUILD)/tests/test_launch: | $(BUILD)/tests/ranks $(BUILD)/tests/plugins/commun
 $(TESTS): | $(COMMAND)
 # They make allocations fail (tests/allocations.h).
 ALLOCATIONS := malloc calloc realloc strdup strndup vasprintf
-$(BUILD)/tests/test_arena $(BUILD)/tests/test_kept_out $(BUILD)/tests/test_registration $(BUILD)/tests/test_threads: private LINK += $(ALLOCATIONS:%=-Xlinker --wrap=%)
+$(BUILD)/tests/test_arena $(BUILD)/tests/test_classes $(BUILD)/tests/test_kept_out $(BUILD)/tests/test_registration $(BUILD)/tests/test_threads: private LINK += $(ALLOCATIONS:%=-Xlinker --wrap=%)
 $(BUILD)/tests/test_cpu_memory: private LINK += $(patsubst %,-Xlinker --export-dynamic-symbol=%,malloc calloc realloc aligned_alloc)
 $(BUILD)/tests/test_cpu_memory: | $(CPU_PLUGIN)
 $(BUILD)/tests/test_pool: private LINK += -Xlinker --wrap=pthread_create

@@ -93,6 +93,31 @@ def simple_plugin(folder: Path, name: str, *, schema: str = "", op: str = "", bo
     return build_plugin(folder, name, PLUGIN % {"name": name, "schema": schema, "body": body, **fields})
 
 
+# Classes for vLLM, and nothing else.
+CLASS_PLUGIN = """
+#include <flhost/plugin.h>
+#include <string.h>
+FL_PLUGIN("%(name)s", "1.0.0", "acme", "Apache-2.0", "");
+%(note)s
+fl_status register_builtins(fl_registry *registry) {
+  static const char *const rows[][3] = {%(rows)s};
+  fl_status status = FL_OK;
+  for (size_t i = 0; !status && i < sizeof rows / sizeof *rows; i++) {
+    const fl_component component = {.size = sizeof component, .type = rows[i][0], .name = rows[i][1], .functions = rows[i][2],
+                                    .functions_type = FL_FUNCTIONS_CLASS_PATH,
+                                    .functions_size = (uint32_t)strlen(rows[i][2]) + 1};
+    status = registry->register_component(registry, &component);
+  }
+  return status;
+}
+"""
+
+
+def class_plugin(folder: Path, name: str, *rows: tuple[str, str, str], note: str = "") -> Path:
+    text = ", ".join("{" + ", ".join(f'"{word}"' for word in row) + "}" for row in rows)
+    return build_plugin(folder, name, CLASS_PLUGIN % {"name": name, "rows": text, "note": note})
+
+
 # --------------------------------------------------------------------------------------- a library of tensors in Python
 
 

@@ -10,37 +10,14 @@ from typing import Any
 
 import flhost
 import pytest
-from core_support import build_plugin
-from flhost.vllm import classes
+from core_support import class_plugin
+from flhost.vllm import classes, plugin
 
 TYPES = ("attention_backend", "mla_attention_backend", "worker", "model_runner")
 
-PLUGIN = """
-#include <flhost/plugin.h>
-#include <string.h>
-FL_PLUGIN("%(name)s", "1.0.0", "acme", "Apache-2.0", "");
-%(note)s
-fl_status register_builtins(fl_registry *registry) {
-  static const char *const rows[][3] = {%(rows)s};
-  fl_status status = FL_OK;
-  for (size_t i = 0; !status && i < sizeof rows / sizeof *rows; i++) {
-    const fl_component component = {.size = sizeof component, .type = rows[i][0], .name = rows[i][1], .functions = rows[i][2],
-                                    .functions_type = FL_FUNCTIONS_CLASS_PATH,
-                                    .functions_size = (uint32_t)strlen(rows[i][2]) + 1};
-    status = registry->register_component(registry, &component);
-  }
-  return status;
-}
-"""
-
-
-def plugin(folder: Path, name: str, *rows: tuple[str, str, str], note: str = "") -> Path:
-    text = ", ".join("{" + ", ".join(f'"{word}"' for word in row) + "}" for row in rows)
-    return build_plugin(folder, name, PLUGIN % {"name": name, "rows": text, "note": note})
-
 
 def all_types(folder: Path, name: str = "acme", platform: str = "cpu", note: str = "") -> Path:
-    return plugin(folder, name, *((kind, platform, f"{name}.{kind}.Class") for kind in TYPES), note=note)
+    return class_plugin(folder, name, *((kind, platform, f"{name}.{kind}.Class") for kind in TYPES), note=note)
 
 
 def make_host(file: Path, **environment: str) -> flhost.Host:
@@ -78,7 +55,7 @@ def test_a_word_that_is_no_type_is_an_error() -> None:
 @pytest.mark.parametrize("path", ["Worker", "", "acme..Worker", "acme.1Worker", "acme.W\u00f6rker", "a." + "b" * 10000])
 def test_what_is_no_path_is_refused_with_the_plugin(tmp_path: Path, path: str) -> None:
     with pytest.raises(flhost.PluginError, match="the path of|no path of"):
-        flhost.Host(environment={}, plugins=False).load_plugin(plugin(tmp_path, "acme", ("worker", "cpu", path)))
+        flhost.Host(environment={}, plugins=False).load_plugin(class_plugin(tmp_path, "acme", ("worker", "cpu", path)))
 
 
 def test_denied_vendors_are_left_out(tmp_path: Path) -> None:
@@ -153,7 +130,7 @@ def test_the_platform_answers_with_the_backends_of_a_plugin(tmp_path: Path, plat
 
 
 def test_one_kind_of_attention_leaves_the_other_to_vllm(tmp_path: Path, platform: Any) -> None:
-    classes.attention(make_host(plugin(tmp_path, "acme", ("mla_attention_backend", "cpu", "acme.Mla"))))
+    classes.attention(make_host(class_plugin(tmp_path, "acme", ("mla_attention_backend", "cpu", "acme.Mla"))))
     assert platform.get_attn_backend_cls(None, layer()) == "Platform None False None"
     assert platform.get_attn_backend_cls(None, layer(use_mla=True)) == "acme.Mla"
 
@@ -198,3 +175,13 @@ def test_the_worker_of_a_plugin_is_vllms_unless_one_was_chosen(
     left = config()
     classes.worker(left, make_host(tmp_path / "acme.so", VLLM_FL_OOT_WHITELIST="RMSNorm"))
     assert left.parallel_config.worker_cls == "auto"
+
+
+def test_the_line_at_the_start_names_the_backends_of_plugins(tmp_path: Path, platform: Any) -> None:
+    manifest: dict[str, Any] = {"rows": []}
+    assert plugin.summary(manifest, "cpu", {}).endswith("attention is vLLM's")
+    classes.attention(make_host(class_plugin(tmp_path, "acme", ("attention_backend", "cpu", "acme.Attention"))))
+    assert platform.get_attn_backend_cls(None, layer()) == "acme.Attention"
+    assert plugin.summary(manifest, "cpu", {}).endswith(
+        "attention is vLLM's, but where plugins bring it: acme.Attention"
+    )

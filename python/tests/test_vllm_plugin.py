@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import flhost
 import pytest
+from core_support import class_plugin
 
 
 def run(code: str, **settings: str) -> str:
@@ -202,3 +205,34 @@ def test_a_backend_that_somebody_else_registered_stays_and_ours_goes_when_it_is_
         "print(_replace_backend(name, ours, None))\n"
     )
     assert "replaced by acme.Backend acme.Backend\nit is not for npu" in said
+
+
+def test_classes_of_a_plugin_come_before_those_of_vllms_platform(tmp_path: Path) -> None:
+    rows = [(kind, "cpu", f"acme.{kind}.Class") for kind in ("attention_backend", "mla_attention_backend", "worker")]
+    said = run(
+        "from types import SimpleNamespace as Fields\n"
+        "from vllm.platforms import current_platform\n"
+        "from vllm.v1.attention import selector\n"
+        "from vllm.v1.attention.backends.registry import AttentionBackendEnum\n"
+        "from flhost.vllm import plugin, register\n"
+        "def ask(backend, **layer):\n"
+        "    given = dict.fromkeys(selector.AttentionSelectorConfig._fields)\n"
+        "    given |= {'head_size': 64, 'use_mla': False, 'use_sparse': False, **layer}\n"
+        "    print(current_platform.get_attn_backend_cls(\n"
+        "        backend, attn_selector_config=selector.AttentionSelectorConfig(**given), num_heads=2))\n"
+        "register()\n"
+        "register()\n"
+        "ask(None)\n"
+        "ask(None, use_mla=True)\n"
+        "ask(AttentionBackendEnum.CPU_ATTN)\n"
+        "told = Fields(additional_config={}, model_config=True, compilation_config=Fields(custom_ops=[]),\n"
+        "              parallel_config=Fields(worker_cls='auto'))\n"
+        "plugin._tell(told)\n"
+        "print(told.parallel_config.worker_cls, sorted(told.additional_config))\n",
+        VLLM_FL_PLUGIN_MODULES=str(class_plugin(tmp_path, "acme", *rows)),
+    )
+    lines = said.splitlines()
+    assert "acme.attention_backend.Class" in lines
+    assert "acme.mla_attention_backend.Class" in lines
+    assert "acme.worker.Class ['flhost_attention', 'flhost_manifest']" in lines
+    assert any(re.fullmatch(r"(flhost|vllm)\.[\w.]+Backend", line) for line in lines)  # the one that was named
