@@ -1,5 +1,5 @@
-/* Components that a plugin registers, its platforms, communicators and the layers that its ops replace: judged and
- * staged. */
+/* Components that a plugin registers, its platforms, communicators, the layers that its ops replace, classes: judged
+ * and staged. */
 #ifndef FLHOST_CORE_REGISTRY_STAGED_COMPONENTS_H
 #define FLHOST_CORE_REGISTRY_STAGED_COMPONENTS_H
 

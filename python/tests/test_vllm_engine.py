@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from core_support import class_plugin
 from vllm_architectures import MODELS_OF_VLLM, calls, needs_flhost, vllm_cannot
 from vllm_engine import MODELS, ROOT, WITHOUT_FLHOST, environment, expected, has_attention, has_kernels, run
 
@@ -80,6 +81,49 @@ def test_tokens_are_transformers_and_counters_what_the_architecture_says(scratch
     assert_right(result, model)
     assert re.search(r"flhost: (\d+) ops: \1 flagos on cpu", started(result))
     assert ("CPUAttentionBackend" in started(result)) == has_attention()
+
+
+# A module beside a plugin's library. It says which of its classes vLLM made.
+CLASSES = """
+from flhost.vllm.attention import Backend
+from vllm.v1.worker.cpu_worker import CPUWorker
+
+class Attention(Backend):
+    @staticmethod
+    def get_impl_cls():
+        print("made: attention", flush=True)
+        return Backend.get_impl_cls()
+
+class Worker(CPUWorker):
+    def __init__(self, *args, **kwargs):
+        import flhost
+        print("made: worker, beside", flhost.default_host().class_path("model_runner"), flush=True)
+        super().__init__(*args, **kwargs)
+"""
+
+
+@pytest.mark.skipif(not (has_attention() and has_kernels()), reason="the classes are made of those for the CPU")
+def test_a_worker_and_an_attention_backend_of_a_plugins(scratch: Path, tmp_path: Path) -> None:
+    (tmp_path / "acme_classes.py").write_text(CLASSES)
+    rows = [
+        ("worker", "cpu", "acme_classes.Worker"),
+        ("attention_backend", "cpu", "acme_classes.Attention"),
+        ("model_runner", "cpu", "acme_classes.Runner"),
+    ]
+    paths = (tmp_path, Path(__file__).parent, os.environ.get("PYTHONPATH"))
+    settings = {
+        "VLLM_FL_PLUGIN_MODULES": str(class_plugin(tmp_path, "acme", *rows)),
+        "PYTHONPATH": os.pathsep.join(str(path) for path in paths if path),
+    }
+    result = run(scratch, "qwen3", requests=REQUESTS, settings=settings)
+    assert_right(result, "qwen3")
+    assert "made: worker, beside acme_classes.Runner" in result["log"]
+    assert "made: attention" in result["log"]
+    assert "but where plugins bring it: acme_classes.Attention" in started(result)
+    left = run(
+        scratch, "qwen3", requests=[[0]], settings={**settings, "VLLM_FL_OOT_BLACKLIST": "worker,attention_backend"}
+    )
+    assert "made: " not in left["log"]
 
 
 @MORE
