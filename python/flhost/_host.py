@@ -134,7 +134,7 @@ class Host(_core.Host):
         return register(self, op, impl_id, function, **options)
 
 
-_default: Host | None = None
+_shared: dict[str, Host] = {}  # the one that default_host() gives, as soon as there is one
 
 
 def default_host(**options: Any) -> Host:
@@ -142,10 +142,9 @@ def default_host(**options: Any) -> Host:
 
     Options, as of Host, make it before anybody uses it: AlreadyExists afterwards.
     """
-    global _default
-    if _default is None or options:
-        _default = Host.default(**options)
-    return _default
+    host = None if options else _shared.get("host")
+    # Of several threads that are the first, each has the process's host, and all get the same object for it.
+    return host or _shared.setdefault("host", Host.default(**options))
 
 
 def policy(policy: Policy | None = None, **fields: Any) -> Scope:

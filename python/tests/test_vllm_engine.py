@@ -193,7 +193,8 @@ def test_a_vendors_plugin_wins(scratch: Path, plugins: dict[str, Path], mode: st
     result = run(scratch, "qwen3", requests=REQUESTS, eager=mode == "eager", settings=vendor(plugins["right"]))
     assert_right(result, "qwen3", silu_and_mul=ACME)
     counts = re.search(r"flhost: (\d+) ops: (\d+) flagos, 2 vendor acme on cpu", started(result))
-    assert counts and int(counts[1]) == int(counts[2]) + 2  # one is an op of its own
+    assert counts is not None
+    assert int(counts[1]) == int(counts[2]) + 2  # one is an op of its own
 
 
 def test_a_wrong_kernel_changes_the_tokens(scratch: Path, plugins: dict[str, Path]) -> None:
