@@ -113,8 +113,9 @@ FL_API fl_status fl_device_pool_usage(fl_host *host, DLDevice device, uint64_t *
  */
 
 /* From here to fl_graph_end the work that the stream is given does not run, but becomes a graph; so does that of
- * streams which wait for an event of its, if it waits for them before the end. `stream` is not the default one. Ops are
- * called once with the same shapes before: what they need is then there, and their choice is made. */
+ * streams which wait for an event of its, if it waits for them before the end. `stream` is not the default one. The
+ * thread that begins ends it. Ops are called once with the same shapes before: what they need is then there, and their
+ * choice is made. */
 FL_API fl_status fl_graph_begin(fl_host *host, DLDevice device, void *stream);
 
 /* FL_EDEVICE: something was done that a graph cannot hold. There is no graph then, and the stream is as before

@@ -118,9 +118,9 @@ typedef struct fl_platform {
   fl_status (*pool_usage)(void *self, int32_t device, uint64_t *used, uint64_t *held);
 
   /* Between the two the work that the stream is given does not run, but becomes a graph; so does that of streams which
-   * wait for an event of its, if it waits for them before the end. `stream` is not the default one. Where something
-   * was done in between that a graph cannot hold, end_capture fails, *graph is left alone, and the stream is as
-   * before begin_capture. */
+   * wait for an event of its, if it waits for them before the end. `stream` is not the default one, and one thread
+   * calls both. Where something was done in between that a graph cannot hold, end_capture fails, *graph is left alone,
+   * and the stream is as before begin_capture. */
   fl_status (*begin_capture)(void *self, int32_t device, void *stream);
   fl_status (*end_capture)(void *self, int32_t device, void *stream, void **graph);
   /* Runs a graph in the order of a stream, any number of times, one after the other; on the addresses of the capture.
