@@ -1,5 +1,6 @@
 /* The test device in a host: see device.h. */
 #include "tests/device.h"
+#include "core/registry.h"
 #include "tests/scratch.h"
 
 #include <dlfcn.h>
@@ -19,6 +20,16 @@ fl_host *device_host(const char *const *environment, uint32_t flags) {
   ck_assert_ptr_nonnull(test_device);
   test_log_clear();
   return host;
+}
+
+fl_status device_register_platform(fl_host *host, const fl_platform *platform) {
+  const fl_component component = {.size = sizeof component, .type = "platform", .name = "acme", .functions = platform};
+  fl_stage *stage = fl_stage_begin(host, "acme", "", 0);
+  fl_status status = fl_stage_table(stage)->register_component(fl_stage_table(stage), &component);
+  if (!status)
+    return fl_stage_commit(stage, NULL);
+  fl_stage_abort(stage, NULL);
+  return status;
 }
 
 static size_t bytes_of(const matrix *m) {

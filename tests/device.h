@@ -13,6 +13,9 @@ fl_host *device_host(const char *const *environment, uint32_t flags);
 /* What the test device is told and what it has done, once there is such a host. */
 extern device_state *test_device;
 
+/* Registers it as the platform "acme" of a plugin of that name, as if that had been loaded. */
+fl_status device_register_platform(fl_host *host, const fl_platform *platform);
+
 /* Of float32, on a device or the host. */
 typedef struct matrix {
   fl_host *host;

@@ -174,17 +174,6 @@ static const char *no_words(void *self) {
   return NULL;
 }
 
-/* What the engine says a plugin may not: through the host's own table. */
-static fl_status register_platform(fl_host *host, const fl_platform *platform) {
-  const fl_component component = {.size = sizeof component, .type = "platform", .name = "acme", .functions = platform};
-  fl_stage *stage = fl_stage_begin(host, "acme", "", 0);
-  fl_status status = fl_stage_table(stage)->register_component(fl_stage_table(stage), &component);
-  if (!status)
-    return fl_stage_commit(stage, NULL);
-  fl_stage_abort(stage, NULL);
-  return status;
-}
-
 START_TEST(functions_for_device_memory_come_all_together_or_not_at_all) {
   fl_host *host = test_host(NULL, 0);
   void *memory;
@@ -193,13 +182,13 @@ START_TEST(functions_for_device_memory_come_all_together_or_not_at_all) {
                           .is_active = always,
                           .properties = no_properties,
                           .error = no_words};
-  ck_assert_int_eq(register_platform(host, &platform), FL_EINVAL);
+  ck_assert_int_eq(device_register_platform(host, &platform), FL_EINVAL);
   ck_assert_str_eq(fl_error_message(),
                    "functions: current_device is missing, but properties is there; properties, current_device, "
                    "allocate, release, copy, synchronize and error come together: all, or none");
   /* One of 0.1, whose struct ended before; what lies behind it is not looked at. */
   platform.size = offsetof(fl_platform, properties);
-  ck_ok(register_platform(host, &platform));
+  ck_ok(device_register_platform(host, &platform));
   ck_assert_int_eq(fl_device_allocate(host, (DLDevice){kDLCUDA, 0}, 1, &memory), FL_ENOENT);
   ck_assert_str_eq(fl_error_message(), "no plugin brings the memory of cuda; there is cpu");
   fl_host_destroy(host);
@@ -246,7 +235,7 @@ START_TEST(of_several_platforms_of_a_type_the_one_in_force_brings_the_memory) {
                                 .error = no_words};
   DLDevice current;
   void *memory;
-  ck_ok(register_platform(host, &platform));
+  ck_ok(device_register_platform(host, &platform));
   ck_ok(fl_device_allocate(host, device0, 1, &memory)); /* the first that was registered */
   ck_ok(fl_device_free(host, device0, memory));
   test_device->asleep = true;

@@ -2,13 +2,9 @@
  * Streams, events, pools and graphs in the core: which function of a platform each is, what becomes of its answers, and
  * what the processor has of them.
  */
-#include "core/registry.h"
-#include "core/support.h"
-#include "tests/fixture.h"
+#include "tests/device.h"
 
 #include <pthread.h>
-
-static const DLDevice device1 = {kDLExtDev, 1}, cpu = {kDLCPU, 0};
 
 /* ------------------------------------------------------------------------------------- a platform that is told what to
  * say */
@@ -265,19 +261,9 @@ static const fl_platform complete = {.size = sizeof complete,
                                      .seed = seed,
                                      .health = health};
 
-static fl_status register_platform(fl_host *host, const fl_platform *platform) {
-  const fl_component component = {.size = sizeof component, .type = "platform", .name = "acme", .functions = platform};
-  fl_stage *stage = fl_stage_begin(host, "acme", "", 0);
-  fl_status status = fl_stage_table(stage)->register_component(fl_stage_table(stage), &component);
-  if (!status)
-    return fl_stage_commit(stage, NULL);
-  fl_stage_abort(stage, NULL);
-  return status;
-}
-
 static fl_host *host_with(const fl_platform *platform) {
   fl_host *host = test_host(NULL, 0);
-  ck_ok(register_platform(host, platform));
+  ck_ok(device_register_platform(host, platform));
   memset(&told, 0, sizeof told);
   told.makes = &thing;
   return host;
@@ -518,7 +504,7 @@ START_TEST(functions_of_one_paragraph_come_together) {
   fl_host *host = test_host(NULL, 0);
   fl_platform platform = complete;
   memset((char *)&platform + torn[_i].missing, 0, sizeof platform.elapsed);
-  ck_assert_int_eq(register_platform(host, &platform), FL_EINVAL);
+  ck_assert_int_eq(device_register_platform(host, &platform), FL_EINVAL);
   ck_contains(fl_error_message(), torn[_i].message);
   fl_host_destroy(host);
 }
@@ -531,7 +517,7 @@ START_TEST(streams_need_memory) {
                                 .is_active = is_active,
                                 .create_stream = create_stream,
                                 .destroy_stream = destroy_stream};
-  ck_assert_int_eq(register_platform(host, &platform), FL_EINVAL);
+  ck_assert_int_eq(device_register_platform(host, &platform), FL_EINVAL);
   ck_assert_str_eq(fl_error_message(), "functions: create_stream is there, but not what puts tensors on the device: "
                                        "properties and the others");
   fl_host_destroy(host);

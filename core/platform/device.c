@@ -195,12 +195,15 @@ bool fl_backend_is_captured(const fl_backend *backend, DLDevice device, void *st
          captured;
 }
 
-fl_status fl_backend_failed(const fl_backend *backend, DLDevice device, fl_status status, const char *what) {
+fl_status fl_backend_said(const fl_backend *backend, DLDevice device, fl_status status, const char *what) {
   const char *words = backend->platform.error(backend->self);
   char name[32];
-  return fl_error(status == FL_ENOMEM ? FL_ENOMEM : FL_EDEVICE, "%s: %s: %s",
-                  fl_device_words(device, name, sizeof name), what,
+  return fl_error(status, "%s: %s: %s", fl_device_words(device, name, sizeof name), what,
                   words && *words ? words : "the plugin gives no reason");
+}
+
+fl_status fl_backend_failed(const fl_backend *backend, DLDevice device, fl_status status, const char *what) {
+  return fl_backend_said(backend, device, status == FL_ENOMEM ? FL_ENOMEM : FL_EDEVICE, what);
 }
 
 fl_status fl_direction_check(const char *function, int32_t direction) {

@@ -48,7 +48,8 @@ fl_status fl_backend_open(fl_host *host, DLDevice device, fl_backend *backend);
 /* Is a stream of the device being captured in a graph? False also where nobody can say. */
 bool fl_backend_is_captured(const fl_backend *backend, DLDevice device, void *stream);
 
-/* The failure of one of its functions, in its own words. */
+/* The failure of one of its functions, in its own words: as it is, and as FL_ENOMEM or FL_EDEVICE whatever it is. */
+fl_status fl_backend_said(const fl_backend *backend, DLDevice device, fl_status status, const char *what);
 fl_status fl_backend_failed(const fl_backend *backend, DLDevice device, fl_status status, const char *what);
 
 /* FL_EINVAL: it is none of FL_COPY_*. */

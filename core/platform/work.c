@@ -58,14 +58,9 @@ static fl_status begin(work *w, fl_host *host, DLDevice device, enum member memb
 
 /* What the platform answered. */
 static fl_status answered(const work *w, fl_status status) {
-  if (!status)
-    return FL_OK;
-  if (status != FL_ENOTSUP)
-    return fl_backend_failed(&w->backend, w->device, status, w->title);
-  const char *words = w->backend.platform.error(w->backend.self);
-  char name[32];
-  return fl_error(FL_ENOTSUP, "%s: %s: %s", fl_device_words(w->device, name, sizeof name), w->title,
-                  words && *words ? words : "the plugin gives no reason");
+  if (status == FL_ENOTSUP)
+    return fl_backend_said(&w->backend, w->device, status, w->title);
+  return status ? fl_backend_failed(&w->backend, w->device, status, w->title) : FL_OK;
 }
 
 /* The same of what was to be made. */
