@@ -73,6 +73,18 @@ START_TEST(verify_and_run_work_on_the_device) {
 }
 END_TEST
 
+START_TEST(run_has_a_stream_of_its_own_where_the_device_has_streams) {
+  setting("FLHOST_STAND_IN=aclrtCreateStreamWithConfig=507899");
+  outcome run = FLHOST("run", "--device", "ascend", "tests/golden/silu_and_mul");
+  ck_assert_int_ne(run.status, 0);
+  assert_contains(run.err, "ext_dev:0: making a stream: aclrtCreateStreamWithConfig returned 507899");
+  setting("FLHOST_STAND_IN=aclrtCreateStreamWithConfig=207000"); /* not supported: the default one will do */
+  run = FLHOST("run", "--device", "ascend", "tests/golden/silu_and_mul");
+  assert_status(run, 0);
+  assert_contains(run.out, "vendor.ascend");
+}
+END_TEST
+
 /* Its row in the report of `flhost bench`. */
 static const json_t *timed(outcome run) {
   assert_status(run, 0);
@@ -123,6 +135,7 @@ static void add_tests(TCase *tests) {
   tcase_add_test(tests, a_driver_that_does_not_count_its_devices_has_a_reason);
   tcase_add_test(tests, the_plugin_serves_tensors_of_the_device_and_no_others);
   tcase_add_test(tests, verify_and_run_work_on_the_device);
+  tcase_add_test(tests, run_has_a_stream_of_its_own_where_the_device_has_streams);
   tcase_add_test(tests, bench_times_calls_in_a_graph);
   tcase_add_test(tests, bench_says_why_there_is_no_graph);
   tcase_add_test(tests, a_graph_that_hangs_costs_the_graph_alone);
