@@ -137,8 +137,7 @@ static void leave(void) {
   let_go();
 }
 
-/* ----------------------------------------------------------------------------------------------------- linear layers
- */
+/* ---------------------------------------------------------------------------------------------------- linear layers */
 
 /* A whole layer of K inputs and N outputs that the ranks share. */
 enum { K = 84, N = 84 }; /* divided by 1, 2, 3, 4 and 7 */
@@ -190,8 +189,7 @@ START_TEST(G5_linear_layers_over_ranks_are_as_one) {
 }
 END_TEST
 
-/* -------------------------------------------------------------------------------------------------------- vocabulary
- */
+/* ------------------------------------------------------------------------------------------------------- vocabulary */
 
 enum { VOCABULARY = 80, HIDDEN = 24, SHARD = 84 }; /* a shard's rows times ranks: padding behind the words */
 
@@ -240,8 +238,7 @@ START_TEST(G5_a_vocabulary_over_ranks_is_as_one) {
 }
 END_TEST
 
-/* ----------------------------------------------------------------------------------------------------------- experts
- */
+/* ---------------------------------------------------------------------------------------------------------- experts */
 
 enum { EXPERTS = 12, INNER = 84, TOKENS = 5, TOP = 2 };
 
@@ -359,8 +356,7 @@ START_TEST(G5_experts_over_ranks_are_as_one) {
 }
 END_TEST
 
-/* ------------------------------------------------------------------------------------------------- a block of a model
- */
+/* ---------------------------------------------------------------------------------------------- a block of a model */
 
 enum { HEADS = 4, HEAD = 16, MODEL = HEADS * HEAD, FEED = 96, LENGTH = 6 };
 
@@ -450,8 +446,7 @@ START_TEST(G5_a_block_over_2_and_4_ranks_is_as_on_one) {
 }
 END_TEST
 
-/* ----------------------------------------------------------------------------------------------- what is known before
- */
+/* -------------------------------------------------------------------------------------------- what is known before */
 
 static void shapes(fl_host *of, fl_group *group) {
   (void)of;
@@ -512,8 +507,7 @@ START_TEST(prepared_weights_serve_a_call_over_ranks) {
 }
 END_TEST
 
-/* ------------------------------------------------------------------------------------------------------------- groups
- */
+/* ---------------------------------------------------------------------------------------------------------- groups */
 
 static void named(fl_host *of, fl_group *group) {
   fl_group *pipeline, *world;
@@ -558,8 +552,7 @@ START_TEST(G5_an_op_goes_by_the_groups_that_it_names) {
 }
 END_TEST
 
-/* ---------------------------------------------------------------------------------------------------- implementations
- */
+/* ------------------------------------------------------------------------------------------------- implementations */
 
 static _Atomic int whole_calls, part_calls;
 
@@ -714,8 +707,7 @@ START_TEST(where_the_host_does_nothing_only_those_that_know_ranks_are_called) {
 }
 END_TEST
 
-/* ---------------------------------------------------------------------------------------------------- what goes wrong
- */
+/* ------------------------------------------------------------------------------------------------- what goes wrong */
 
 static void wrong_calls(fl_host *of, fl_group *group) {
   (void)of;
@@ -780,75 +772,6 @@ START_TEST(a_rank_that_makes_no_call_is_an_error_of_the_others) {
 }
 END_TEST
 
-static const struct {
-  const char *text, *message;
-} wrong[] = {
-    {"out = all_reduce(out)", "column 5: found '=', expected ',' or ':' behind the groups"},
-    {": out = all_reduce(out)", "column 1: found ':', expected the name of a group, as in 'tp: …'"},
-    {"a, b, c, d, e: ", "column 13: more than 4 groups"},
-    {"tp: ou = all_reduce(out)", "column 5: found 'ou', expected an argument or result; did you mean 'out'?"},
-    {"tp: out all_reduce(out)", "column 9: found 'all_reduce', expected '='"},
-    {"tp: out = all_reduc(out)", "found 'all_reduc', expected what becomes of a result; did you mean 'all_reduce'?"},
-    {"tp: out = part(out)", "found 'part', expected what becomes of a result"},
-    {"tp: x = all_reduce(x)", "found 'all_reduce', expected what becomes of an argument"},
-    {"tp: out = all_reduce(x)", "expected 'out', the value itself"},
-    {"tp: out = all_reduce out", "expected '('"},
-    {"tp: out = all_gather(out)", "expected ', -1' or ', 0', the dimension"},
-    {"tp: x = all_gather(x, 1)", "expected ', 0', the dimension"},
-    {"tp: out = all_reduce(out", "found the end, expected ')'"},
-    {"tp: x = first(x)", "argument 'x' may not be none"},
-    {"tp: x = none", "argument 'x' may not be none"},
-    {"tp: n = part(n)", "'n' is not a tensor"},
-    {"tp: out = all_reduce(out) if x", "'x' decides nothing, expected a bool argument or one that may be none"},
-    {"tp: out = all_reduce(out) if not", "found the end, expected an argument"},
-    {"tp: out = all_reduce(out); out = all_reduce(out)", "column 28: there are two steps for 'out'"},
-    {"tp: out = all_reduce(out) x", "column 27: found 'x', expected ';' or the end"},
-};
-enum { N_WRONG = sizeof wrong / sizeof *wrong };
-
-static fl_op_def with_ranks(const char *text) {
-  return (fl_op_def){.size = sizeof(fl_op_def),
-                     .schema = "f(Tensor x, Tensor? y, int n=1, bool b=False) -> Tensor out",
-                     .rules = "x: T[..., d]; out: T[..., d*ranks] when b or T[..., d]",
-                     .ranks = text};
-}
-
-START_TEST(wrong_text_is_refused_with_the_place) {
-  fl_host *own = test_host(NULL, 0);
-  const fl_op_def def = with_ranks(wrong[_i].text);
-  ck_assert_int_eq(fl_register_op(own, &def), FL_EINVAL);
-  ck_contains(fl_error_message(), wrong[_i].message);
-  ck_contains(fl_error_message(), "ranks '");
-  fl_host_destroy(own);
-}
-END_TEST
-
-START_TEST(no_text_however_cut_is_read_beyond_its_end) {
-  static const char whole[] =
-      "ep, tp: x = all_gather(x, 0) if not b; y = first(y); n = none; out = all_gather(out, -1)";
-  for (size_t n = 1; n <= sizeof whole; n++) {
-    fl_host *own = test_host(NULL, 0);
-    char *text = strndup(whole, n);
-    fl_op_def def = with_ranks(text);
-    def.schema = "f(Tensor x, Tensor? y, int? n=1, bool b=False) -> Tensor out";
-    fl_status status = fl_register_op(own, &def);
-    ck_assert(status == FL_OK || status == FL_EINVAL);
-    free(text);
-    fl_host_destroy(own);
-  }
-}
-END_TEST
-
-START_TEST(ranks_is_a_name_of_rules_only_where_ranks_matter) {
-  fl_host *own = test_host(NULL, 0);
-  const fl_op_def def = {
-      .size = sizeof def, .schema = "g(Tensor x) -> Tensor out", .rules = "x: T[d]; out: T[d*ranks]"};
-  ck_assert_int_eq(fl_register_op(own, &def), FL_EINVAL);
-  ck_contains(fl_error_message(), "'ranks' does not follow from the arguments");
-  fl_host_destroy(own);
-}
-END_TEST
-
 static void add_tests(TCase *tests) {
   tcase_add_loop_test(tests, G5_linear_layers_over_ranks_are_as_one, 0, N_NUMBERS);
   tcase_add_loop_test(tests, G5_a_vocabulary_over_ranks_is_as_one, 0, N_NUMBERS);
@@ -863,9 +786,6 @@ static void add_tests(TCase *tests) {
   tcase_add_test(tests, where_the_host_does_nothing_only_those_that_know_ranks_are_called);
   tcase_add_test(tests, wrong_calls_are_refused_with_words_and_leave_the_group_whole);
   tcase_add_test(tests, a_rank_that_makes_no_call_is_an_error_of_the_others);
-  tcase_add_loop_test(tests, wrong_text_is_refused_with_the_place, 0, N_WRONG);
-  tcase_add_test(tests, no_text_however_cut_is_read_beyond_its_end);
-  tcase_add_test(tests, ranks_is_a_name_of_rules_only_where_ranks_matter);
 }
 
 int main(void) {
