@@ -52,7 +52,7 @@ const fl_op_def fl_op_rotary_embedding = {
               "(Tensor(a) query_out, Tensor(b)? key_out)",
     .layers = "RotaryEmbedding,Llama3RotaryEmbedding,YaRNScalingRotaryEmbedding,LinearScalingRotaryEmbedding,"
               "NTKScalingRotaryEmbedding,DynamicNTKScalingRotaryEmbedding,DynamicNTKAlphaRotaryEmbedding,"
-              "Gemma4RotaryEmbedding,MRotaryEmbedding,DeepseekScalingRotaryEmbedding",
+              "Gemma4RotaryEmbedding,DeepseekScalingRotaryEmbedding",
     .rules = "query: T[n, h, d] or T[n, h*2*r]; key: T[n, k, d] or T[n, k*2*r]; cos: T|float32[p, r]; "
              "sin: T|float32[p, r]; position_ids: int32|int64[n]; T = float32|float16|bfloat16",
     .category = "rotary embedding",
@@ -253,6 +253,7 @@ const fl_op_def fl_op_mrope = {
     .schema = "mrope(Tensor(a!) query, Tensor(b!)? key, Tensor cos, Tensor sin, Tensor position_ids, "
               "int[] mrope_section, bool mrope_interleaved=False, bool interleaved=False) -> "
               "(Tensor(a) query_out, Tensor(b)? key_out)",
+    .layers = "MRotaryEmbedding",
     .rules = "query: T[n, h, d] or T[n, h*2*r]; key: T[n, k, d] or T[n, k*2*r]; cos: T|float32[p, r]; "
              "sin: T|float32[p, r]; position_ids: int32|int64[3, n]; T = float32|float16|bfloat16",
     .category = "rotary embedding",

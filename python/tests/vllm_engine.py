@@ -148,7 +148,7 @@ def main(
         dtype=dtype,
         enforce_eager=eager,
         tensor_parallel_size=ranks,
-        skip_tokenizer_init=True,
+        skip_tokenizer_init="image_0" not in prompts,
         max_model_len=64,
         max_logprobs=-1,
         seed=0,
@@ -164,9 +164,13 @@ def main(
         prompt_logprobs=-1 if logits else None,
     )
 
-    def prompt(asked: int | list[int]) -> dict[str, list[int]]:
+    def prompt(asked: int | list[int]) -> dict[str, Any]:
         i, more = (asked, 0) if isinstance(asked, int) else asked
-        return {"prompt_token_ids": prompts[f"prompt_{i}"].tolist() + prompts[f"tokens_{i}"].tolist()[:more]}
+        image = prompts.get(f"image_{i}")
+        return {
+            "prompt_token_ids": prompts[f"prompt_{i}"].tolist() + prompts[f"tokens_{i}"].tolist()[:more],
+            **({} if image is None else {"multi_modal_data": {"image": image}}),
+        }
 
     result: dict[str, Any] = {"tokens": [], "counts": [], "logprobs": []}
     result["out_of_tree"] = current_platform.is_out_of_tree()

@@ -115,29 +115,32 @@ def mixer2_gated_rms_norm(self: Any, x: torch.Tensor, gate: torch.Tensor) -> tor
     return self.flhost(x, gate, self.weight, self.variance_epsilon, self.n_groups // self.tp_size, self.use_rms_norm)
 
 
-def rotary_embedding(
-    self: Any,
-    positions: torch.Tensor,
-    query: torch.Tensor,
-    key: torch.Tensor | None = None,
-    offsets: torch.Tensor | None = None,
-) -> tuple[torch.Tensor, torch.Tensor | None]:
-    """(positions, query, key?): new tensors like query and key. The op's cos and sin are the halves of vLLM's table."""
-    if positions.dim() != 1:  # positions in time, height and width
-        return self.forward_native(positions, query, key)
-    if offsets is not None:
-        positions = positions + offsets
-    cos, sin = self._match_cos_sin_cache_dtype(query).chunk(2, dim=-1)
-    heads = (positions.shape[0], -1, self.head_size)
-    rotated, rotated_key = self.flhost(
-        query.reshape(heads),
-        None if key is None else key.reshape(heads),
-        cos,
-        sin,
-        positions,
-        not self.is_neox_style,
-    )
-    return rotated.reshape(query.shape), None if key is None else rotated_key.reshape(key.shape)
+def rotary_embedding(base: Any, op: str) -> type:
+    """(positions, query, key?, offsets?): new tensors like query and key. The op's cos and sin are the halves of vLLM's table.
+    Of multimodal layers (`mrope`), tokens have three positions each, or one as text has it."""
+    of_text = torch_op("rotary_embedding")
+
+    def forward(
+        self: Any,
+        positions: torch.Tensor,
+        query: torch.Tensor,
+        key: torch.Tensor | None = None,
+        offsets: torch.Tensor | None = None,
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        if offsets is not None:
+            positions = positions + offsets
+        cos, sin = self._match_cos_sin_cache_dtype(query).chunk(2, dim=-1)
+        heads = (positions.shape[-1], -1, self.head_size)
+        turned = (query.reshape(heads), None if key is None else key.reshape(heads), cos, sin, positions)
+        if positions.dim() == 1:
+            rotated, rotated_key = of_text(*turned, not self.is_neox_style)
+        else:
+            rotated, rotated_key = self.flhost(
+                *turned, self.mrope_section, self.mrope_interleaved, not self.is_neox_style
+            )
+        return rotated.reshape(query.shape), None if key is None else rotated_key.reshape(key.shape)
+
+    return custom_op(forward)(base, op)
 
 
 def quant_fp8(base: Any, op: str) -> type:
@@ -358,7 +361,8 @@ FORMS: dict[str, Form] = {
     "nemotron_layer_norm": custom_op(nemotron_layer_norm),
     "rms_norm_gated": gated,
     "mixer2_gated_rms_norm": custom_op(mixer2_gated_rms_norm),
-    "rotary_embedding": custom_op(rotary_embedding),
+    "rotary_embedding": rotary_embedding,
+    "mrope": rotary_embedding,
     "apply_rotary_emb": custom_op(apply_rotary_emb),
     "quant_fp8": quant_fp8,
     "conv2d": custom_op(convolution),
