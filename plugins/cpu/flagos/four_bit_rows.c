@@ -1,11 +1,13 @@
 /*
  * Weights of 4 bits times a few rows: see four_bit_linear.h. Decoding takes the time to read the weight, so each word
  * of it is read once for all rows, and its 8 values become floats in registers: a nibble of the mantissa's bits with an
- * exponent that makes these its units is that value and a power of two, which goes with the zero point. Rows are
- * computed as 1, 2, 4 or 8, with as many vectors of columns that there are SUMS sums; rows that lack are zeros.
+ * exponent that makes these its units is that value and a power of two, which goes with the zero point. Or they become
+ * pairs of bfloat16 (four_bit_pairs.h). Rows are computed as 1, 2, 4 or 8, with as many vectors of columns that there
+ * are SUMS sums; rows that lack are zeros.
  */
 #include "plugins/cpu/flagos/block.h"
 #include "plugins/cpu/flagos/four_bit_linear.h"
+#include "plugins/cpu/flagos/four_bit_pairs.h"
 #include "plugins/cpu/flagos/lanes.h"
 #include "plugins/cpu/parallel.h"
 #include "plugins/cpu/scratch.h"
@@ -40,9 +42,11 @@ _Static_assert((int)BLOCK <= (int)CPU_BLOCK, "a block's columns end together");
 
 typedef struct chunk {
   const char *words;
-  int64_t stride, n; /* rows of words */
-  int64_t ahead;     /* bytes to what is read next */
-  const float *x;    /* [rows of the weight, rows of x] */
+  int64_t stride, n;     /* rows of words */
+  int64_t ahead;         /* bytes to what is read next */
+  const float *x;        /* [rows of the weight, rows of x]; */
+  const uint32_t *pairs; /* or [pairs of rows of the weight, rows of x, parts], and then */
+  const float *x_sums;   /* [rows of x], of this chunk; zeros are less 8 */
   const float *zeros, *scales;
   float *totals; /* [NIBBLES, rows of x, LANES] */
 } chunk;
@@ -106,19 +110,98 @@ SPECIALISED void multiply_gptq(int n_rows, const chunk *c) {
   }
 }
 
+#ifdef __AVX512BF16__
+static const uint16_t values_less_8[] = {0xc100, 0xc0e0, 0xc0c0, 0xc0a0, 0xc080, 0xc040, 0xc000, 0xbf80,
+                                         0x0000, 0x3f80, 0x4000, 0x4040, 0x4080, 0x40a0, 0x40c0, 0x40e0};
+
+/* (value - 8) * x, less (zero - 8) times the sum of x. */
+SPECIALISED void add_pair_totals(int n_rows, const chunk *c, int place, const vector *sums) {
+  vector scale = *(const vector *)(c->scales + place * LANES), zero = *(const vector *)(c->zeros + place * LANES);
+  UNROLL for (int r = 0; r < n_rows; r++) {
+    vector *total = (vector *)(c->totals + (place * n_rows + r) * LANES);
+    *total += scale * (sums[r] - zero * c->x_sums[r]);
+  }
+}
+
+/* Pairs are of two rows of words. */
+SPECIALISED void multiply_awq_pairs(int parts, int n_rows, const chunk *c) {
+  const int places = SUMS / n_rows;
+  const __m512i table = table_of(values_less_8);
+  UNROLL for (int first = 0; first < NIBBLES; first += places) {
+    vector sum[SUMS] = {0};
+    const char *row = c->words;
+    const uint32_t *x = c->pairs;
+    for (int64_t i = 0; i < c->n; i += 2, row += 2 * c->stride, x += n_rows * parts) {
+      vector_words a = *(const vector_words *)(const void *)row;
+      vector_words b = *(const vector_words *)(const void *)(row + c->stride);
+      if (!first) {
+        __builtin_prefetch(row + c->ahead, 0, 2);
+        __builtin_prefetch(row + c->stride + c->ahead, 0, 2);
+      }
+      UNROLL for (int p = first; p < first + places; p++) {
+        __m512bh values = look_up(table, (p < 4 ? lower_halves(a, b) : upper_halves(a, b)) >> 4 * (p % 4));
+        UNROLL for (int r = 0; r < n_rows; r++) UNROLL for (int part = 0; part < parts; part++) {
+          vector *to = &sum[(p - first) * n_rows + r];
+          *to = add_pairs(*to, values, _mm512_set1_epi32((int)x[r * parts + part]));
+        }
+      }
+    }
+    UNROLL for (int p = 0; p < places; p++) add_pair_totals(n_rows, c, first + p, sum + p * n_rows);
+  }
+}
+
+/* Pairs are of the rows in a word. */
+SPECIALISED void multiply_gptq_pairs(int parts, int n_rows, const chunk *c) {
+  const int vectors = SUMS / n_rows;
+  const __m512i table = table_of(values_less_8);
+  for (int first = 0; first < NIBBLES; first += vectors) {
+    vector sum[SUMS] = {0};
+    const char *row = c->words + first * LANES * 4;
+    const uint32_t *x = c->pairs;
+    for (int64_t i = 0; i < c->n; i++, row += c->stride, x += PAIRS * n_rows * parts)
+      UNROLL for (int v = 0; v < vectors; v++) {
+        vector_words words = ((const vector_words *)(const void *)row)[v];
+        __builtin_prefetch(row + v * LANES * 4 + c->ahead, 0, 2);
+        UNROLL for (int p = 0; p < PAIRS; p++) {
+          __m512bh values = look_up(table, words >> 4 * p);
+          UNROLL for (int r = 0; r < n_rows; r++) UNROLL for (int part = 0; part < parts; part++) {
+            vector *to = &sum[v * n_rows + r];
+            *to = add_pairs(*to, values, _mm512_set1_epi32((int)x[(p * n_rows + r) * parts + part]));
+          }
+        }
+      }
+    UNROLL for (int v = 0; v < vectors; v++) add_pair_totals(n_rows, c, first + v, sum + v * n_rows);
+  }
+}
+#endif
+
+/* do(format, parts, rows of x) for each number of rows; parts 0: floats. */
+#define FOR_ROWS(do, format, parts)                                                                                    \
+  do                                                                                                                   \
+  (format, parts, 1) do(format, parts, 2) do(format, parts, 4) do(format, parts, 8)
+#ifdef __AVX512BF16__
+#define FOR_PARTS(do, format) FOR_ROWS(do, format, 1) FOR_ROWS(do, format, 2) FOR_ROWS(do, format, 3)
+#else
+#define FOR_PARTS(do, format)
+#endif
+
 typedef void (*chunk_fn)(const chunk *c);
-#define MULTIPLY(format, n_rows)                                                                                       \
-  static void format##_##n_rows(const chunk *c) {                                                                      \
+#define MULTIPLY(format, parts, n_rows)                                                                                \
+  static void format##_0_##n_rows(const chunk *c) {                                                                    \
     multiply_##format(n_rows, c);                                                                                      \
   }
-#define FOR_ROWS(do, format)                                                                                           \
-  do                                                                                                                   \
-  (format, 1) do(format, 2) do(format, 4) do(format, 8)
-FOR_ROWS(MULTIPLY, awq)
-FOR_ROWS(MULTIPLY, gptq)
-#define NAME(format, n_rows) [n_rows] = format##_##n_rows,
-static const chunk_fn chunk_fns[][MOST_ROWS + 1] = {
-    [CPU_AWQ] = {FOR_ROWS(NAME, awq)}, [CPU_GPTQ] = {FOR_ROWS(NAME, gptq)}};
+#define MULTIPLY_PAIRS(format, parts, n_rows)                                                                          \
+  static void format##_##parts##_##n_rows(const chunk *c) {                                                            \
+    multiply_##format##_pairs(parts, n_rows, c);                                                                       \
+  }
+FOR_ROWS(MULTIPLY, awq, 0)
+FOR_ROWS(MULTIPLY, gptq, 0)
+FOR_PARTS(MULTIPLY_PAIRS, awq)
+FOR_PARTS(MULTIPLY_PAIRS, gptq)
+#define NAME(format, parts, n_rows) [parts][n_rows] = format##_##parts##_##n_rows,
+#define NAMES(format)                                                                                                  \
+  { FOR_ROWS(NAME, format, 0) FOR_PARTS(NAME, format) }
+static const chunk_fn chunk_fns[][MOST_PARTS + 1][MOST_ROWS + 1] = {[CPU_AWQ] = NAMES(awq), [CPU_GPTQ] = NAMES(gptq)};
 
 /* In which column of its word the nibbles of AWQ are. */
 static const int awq_columns[] = {0, 2, 4, 6, 1, 3, 5, 7};
@@ -131,34 +214,60 @@ static int place_of(const cpu_four_bit_linear *linear, int i) {
 typedef struct few_rows {
   const cpu_four_bit_linear *linear;
   int64_t n_rows;
-  const float *x;
+  int parts;      /* of x; 0: it is floats */
+  const float *x; /* those, or pairs and behind them for words, at row / 2 * n_rows, the sums of a chunk's rows */
+  const float *x_sums;
 } few_rows;
 
+/* The chunk that begins with this row. */
+static int64_t rows_of_chunk(const cpu_four_bit_linear *linear, int64_t row) {
+  return least(CHUNK_ROWS, linear->group - row % linear->group);
+}
+
+/* As the vectors of a word's nibbles have them: those of columns 8 * lane + awq_columns[place]. */
+static void order_awq(const float *columns, float *to) {
+  for (int p = 0; p < NIBBLES; p++)
+    for (int lane = 0; lane < LANES; lane++)
+      to[p * LANES + lane] = columns[8 * lane + awq_columns[p]];
+}
+
+/* Zero points of AWQ are the same nibbles as those of the weight, with the same powers. */
+static void load_awq_zeros(const few_rows *few, const uint32_t *words, float *zeros) {
+  vector_words lower = *(const vector_words *)words, upper = lower >> 16;
+  UNROLL for (int p = 0; p < NIBBLES; p++) * (vector *)(zeros + p * LANES) =
+      nibble(p < 4 ? lower : upper, p) - (few->parts ? power_of_nibble(p) + 8 : 0);
+}
+
+static void load_gptq_zeros(const few_rows *few, const uint32_t *words, float *zeros) {
+  const uint8_t *bytes = (const uint8_t *)words;
+  uint8_t codes[BLOCK];
+  float values[BLOCK];
+  for (int i = 0; i < BLOCK / 2; i++) {
+    codes[2 * i] = bytes[i] & 15;
+    codes[2 * i + 1] = bytes[i] >> 4;
+  }
+  for (int i = 0; i < BLOCK; i++)
+    values[i] = few->linear->zeros ? (float)(codes[i] + few->linear->zero_offset) : 8;
+  for (int p = 0; p < (few->parts ? 1 : 4); p++)
+    for (int i = 0; i < BLOCK; i++)
+      zeros[p * BLOCK + i] = values[i] + (few->parts ? -8 : power_of_nibble(p));
+}
+
 /* Scales and zero points of columns first to first + n - 1 in a group; 0 behind them. */
-static void load_group(const cpu_four_bit_linear *linear, int64_t group, int64_t first, int64_t n, float *zeros,
-                       float *scales) {
+static void load_group(const few_rows *few, int64_t group, int64_t first, int64_t n, float *zeros, float *scales) {
+  const cpu_four_bit_linear *linear = few->linear;
   bool is_awq = linear->format == CPU_AWQ;
-  float own[BLOCK] = {0};
+  float own[BLOCK];
   uint32_t words[LANES] = {0};
-  cpu_block_types[linear->scales.dtype].load(is_awq ? own : scales, cpu_matrix_row(linear->scales, group), first, n);
-  memset(scales + n, 0, (size_t)(is_awq ? 0 : BLOCK - n) * sizeof *scales);
+  cpu_block_types[linear->scales.dtype].load(own, cpu_matrix_row(linear->scales, group), first, n);
+  memset(own + n, 0, (size_t)(BLOCK - n) * sizeof *own);
   if (linear->zeros)
     memcpy(words, linear->zeros + group * linear->zeros_stride + first / 2, (size_t)n / 2);
-  if (is_awq) { /* the same nibbles as those of the weight, with the same powers */
-    vector_words lower = *(const vector_words *)words, upper = lower >> 16;
-    UNROLL for (int p = 0; p < NIBBLES; p++) {
-      *(vector *)(zeros + p * LANES) = nibble(p < 4 ? lower : upper, p);
-      for (int lane = 0; lane < LANES; lane++)
-        scales[p * LANES + lane] = own[8 * lane + awq_columns[p]];
-    }
-    return;
-  }
-  for (int i = 0; i < BLOCK; i++) {
-    float zero =
-        linear->zeros ? (float)(int32_t)((words[i / 8] >> 4 * (i % 8) & 15) + (uint32_t)linear->zero_offset) : 8;
-    for (int p = 0; p < 4; p++)
-      zeros[p * BLOCK + i] = zero + power_of_nibble(p);
-  }
+  (is_awq ? load_awq_zeros : load_gptq_zeros)(few, words, zeros);
+  if (is_awq)
+    order_awq(own, scales);
+  else
+    memcpy(scales, own, sizeof own);
 }
 
 /* Rows `row` to row + rows - 1 of a block, which are of one group. The last block may lack columns. */
@@ -175,10 +284,12 @@ static void multiply_chunk(const few_rows *few, int64_t block, int64_t row, int6
              .n = is_awq ? rows : rows / 8,
              .ahead = ahead,
              .x = few->x + row * few->n_rows,
+             .pairs = (const uint32_t *)few->x + row / 2 * few->n_rows * few->parts,
+             .x_sums = few->x_sums + row / 2 * few->n_rows,
              .zeros = zeros,
              .scales = scales,
              .totals = totals};
-  load_group(linear, row / linear->group, first, n, zeros, scales);
+  load_group(few, row / linear->group, first, n, zeros, scales);
   if (n < BLOCK) {
     for (int64_t i = 0; i < c.n; i++) {
       memcpy(rest + i * whole, c.words + i * c.stride, (size_t)bytes);
@@ -187,7 +298,7 @@ static void multiply_chunk(const few_rows *few, int64_t block, int64_t row, int6
     c.words = rest;
     c.stride = whole;
   }
-  chunk_fns[linear->format][few->n_rows](&c);
+  chunk_fns[linear->format][few->parts][few->n_rows](&c);
 }
 
 static void end_block(const few_rows *few, int64_t block, const float *totals) {
@@ -210,7 +321,7 @@ static fl_status words_range(void *user, int64_t begin, int64_t end) {
     int64_t blocks = least(STRIPE, end - first);
     memset(totals, 0, sizeof totals);
     for (int64_t row = 0, rows; row < linear->k; row += rows) {
-      rows = least(CHUNK_ROWS, linear->group - row % linear->group);
+      rows = rows_of_chunk(linear, row);
       for (int64_t b = 0; b < blocks; b++)
         multiply_chunk(few, first + b, row, rows,
                        b + 1 < blocks ? whole : rows / rows_of_word * linear->weight_stride - (blocks - 1) * whole,
@@ -259,12 +370,15 @@ SPECIALISED vector values_of(vector_words codes) {
 
 /* 2^(byte - 127), 255 is NaN, for the words of each. */
 SPECIALISED vector scales_of(const uint8_t *bytes) {
-  static const uint32_t shifts[16] = {0, 0, 0, 0, 8, 8, 8, 8, 16, 16, 16, 16, 24, 24, 24, 24};
+  /* A byte comes to where a float has its exponent. */
+  static const uint32_t turns[16] = {23, 23, 23, 23, 15, 15, 15, 15, 7, 7, 7, 7, 31, 31, 31, 31};
+  const vector_words turn = *(const vector_words *)turns;
   uint32_t all = 0;
   memcpy(&all, bytes, WORDS_SCALES);
-  vector_words words = (all - (vector_words){0}) >> *(const vector_words *)shifts & 255;
-  vector_words is_end = (vector_words)((words == 0) | (words == 255)); /* 2^-127 is no normal number */
-  return (vector)(words << 23 | (is_end & 0x00400000u));
+  vector_words words = all - (vector_words){0};
+  words = (words << turn | words >> (32 - turn)) & 0x7f800000u;
+  vector_words is_end = (vector_words)(((words + 0x00800000u) & 0x7f000000u) == 0); /* 2^-127 is no normal number */
+  return (vector)(words | (is_end & 0x00400000u));
 }
 
 typedef struct columns {
@@ -273,35 +387,64 @@ typedef struct columns {
   int64_t ahead;
 } columns;
 
-SPECIALISED void add_words(int n_rows, const float *x, const char *const *at, const uint8_t *const *scales,
-                           vector *total) {
+/* Sums of a vector of words, [columns, rows]; `x` is [NIBBLES, rows, LANES]. */
+SPECIALISED void sum_words(int n_rows, const float *x, const char *const *at, vector *sum) {
   const int n_columns = COLUMNS(n_rows); /* gcc wants to see that it stays */
-  vector sum[DOTS] = {0};
   UNROLL for (int p = 0; p < NIBBLES; p++) UNROLL for (int c = 0; c < n_columns; c++) {
     vector value = values_of(*(const vector_words *)(const void *)at[c] >> 4 * p);
     UNROLL for (int r = 0; r < n_rows; r++) sum[c * n_rows + r] +=
         value * *(const vector *)(x + (p * n_rows + r) * LANES);
   }
+}
+
+/* `x` is [PAIRS, rows, parts, LANES]. */
+SPECIALISED void sum_word_pairs(int parts, int n_rows, const float *x, const char *const *at, vector *sum) {
+#ifdef __AVX512BF16__
+  static const uint16_t mxfp4[] = {0x0000, 0x3f00, 0x3f80, 0x3fc0, 0x4000, 0x4040, 0x4080, 0x40c0,
+                                   0x8000, 0xbf00, 0xbf80, 0xbfc0, 0xc000, 0xc040, 0xc080, 0xc0c0};
+  const int n_columns = COLUMNS(n_rows);
+  const __m512i table = table_of(mxfp4);
+  UNROLL for (int p = 0; p < PAIRS; p++) UNROLL for (int c = 0; c < n_columns; c++) {
+    __m512bh values = look_up(table, *(const vector_words *)(const void *)at[c] >> 4 * p);
+    UNROLL for (int r = 0; r < n_rows; r++) UNROLL for (int part = 0; part < parts; part++) {
+      const float *pairs = x + ((p * n_rows + r) * parts + part) * LANES;
+      sum[c * n_rows + r] = add_pairs(sum[c * n_rows + r], values, _mm512_loadu_si512(pairs));
+    }
+  }
+#else
+  (void)parts, (void)n_rows, (void)x, (void)at, (void)sum;
+#endif
+}
+
+SPECIALISED void add_words(int parts, int n_rows, const float *x, const char *const *at, const uint8_t *const *scales,
+                           vector *total) {
+  const int n_columns = COLUMNS(n_rows);
+  vector sum[DOTS] = {0};
+  if (parts)
+    sum_word_pairs(parts, n_rows, x, at, sum);
+  else
+    sum_words(n_rows, x, at, sum);
   UNROLL for (int c = 0; c < n_columns; c++) {
     vector scale = scales_of(scales[c]);
     UNROLL for (int r = 0; r < n_rows; r++) total[c * n_rows + r] += scale * sum[c * n_rows + r];
   }
 }
 
-/* x is [vectors of words, NIBBLES, rows, LANES]. */
-SPECIALISED void dot_mxfp4(int n_rows, int64_t k, const float *x, const columns *from, float (*sums)[MOST_COLUMNS]) {
+SPECIALISED void dot_mxfp4(int parts, int n_rows, int64_t k, const float *x, const columns *from,
+                           float (*sums)[MOST_COLUMNS]) {
+  const int n_x = n_rows * (parts ? PAIRS * parts : NIBBLES) * LANES; /* of a vector of words */
   const int n_columns = COLUMNS(n_rows);
   vector total[DOTS] = {0};
   const char *at[MOST_COLUMNS];
   const uint8_t *scales[MOST_COLUMNS];
   int64_t i = 0;
-  for (; i + WORDS_COLUMNS <= k; i += WORDS_COLUMNS) {
+  for (; i + WORDS_COLUMNS <= k; i += WORDS_COLUMNS, x += n_x) {
     UNROLL for (int c = 0; c < n_columns; c++) {
       at[c] = from->at[c] + i / 2;
       scales[c] = from->scales[c] + i / 32;
       __builtin_prefetch(at[c] + from->ahead, 0, 2);
     }
-    add_words(n_rows, x + i * n_rows, at, scales, total);
+    add_words(parts, n_rows, x, at, scales, total);
   }
   if (i < k) {
     char rest[MOST_COLUMNS][WORDS_COLUMNS / 2] = {0};
@@ -311,20 +454,21 @@ SPECIALISED void dot_mxfp4(int n_rows, int64_t k, const float *x, const columns 
       at[c] = memcpy(rest[c], from->at[c] + i / 2, (size_t)(k - i) / 2);
       scales[c] = memcpy(rest_scales[c], from->scales[c] + i / 32, (size_t)(k - i) / 32);
     }
-    add_words(n_rows, x + i * n_rows, at, scales, total);
+    add_words(parts, n_rows, x, at, scales, total);
   }
   UNROLL for (int c = 0; c < n_columns; c++) UNROLL for (int r = 0; r < n_rows; r++) sums[r][c] =
       add_lanes(total[c * n_rows + r]);
 }
 
 typedef void (*dot_fn)(int64_t k, const float *x, const columns *from, float (*sums)[MOST_COLUMNS]);
-#define DOT(format, n_rows)                                                                                            \
-  static void dot_##format##_##n_rows(int64_t k, const float *x, const columns *from, float(*sums)[MOST_COLUMNS]) {    \
-    dot_##format(n_rows, k, x, from, sums);                                                                            \
+#define DOT(format, parts, n_rows)                                                                                     \
+  static void format##_##parts##_##n_rows(int64_t k, const float *x, const columns *from,                              \
+                                          float(*sums)[MOST_COLUMNS]) {                                                \
+    dot_##format(parts, n_rows, k, x, from, sums);                                                                     \
   }
-#define DOT_NAME(format, n_rows) [n_rows] = dot_##format##_##n_rows,
-FOR_ROWS(DOT, mxfp4)
-static const dot_fn dots[] = {FOR_ROWS(DOT_NAME, mxfp4)};
+FOR_ROWS(DOT, mxfp4, 0)
+FOR_PARTS(DOT, mxfp4)
+static const dot_fn dots[MOST_PARTS + 1][MOST_ROWS + 1] = NAMES(mxfp4);
 
 static fl_status mxfp4_range(void *user, int64_t first, int64_t end) {
   const few_rows *few = user;
@@ -340,7 +484,7 @@ static fl_status mxfp4_range(void *user, int64_t first, int64_t end) {
         from.at[c] = linear->weight + column * linear->weight_stride;
         from.scales[c] = cpu_matrix_row(linear->scales, column);
       }
-      dots[few->n_rows](linear->k, few->x, &from, sums);
+      dots[few->parts][few->n_rows](linear->k, few->x, &from, sums);
       for (int64_t row = 0; row < linear->m; row++)
         memcpy(&results[row][i], sums[row], (size_t)least(step, n - i) * sizeof(float));
     }
@@ -363,6 +507,66 @@ static void load_mxfp4_rows(const cpu_four_bit_linear *linear, int64_t n_rows, f
     }
 }
 
+/* ----------------------------------------------------------------------------------------------------- pairs of x */
+
+/* How many bfloat16 numbers make one of x; 0: floats are to be multiplied. A chunk of AWQ's wants pairs of rows. */
+static int parts_of(const cpu_four_bit_linear *linear) {
+#ifdef __AVX512BF16__
+  if (linear->format == CPU_AWQ && (linear->group % 2 || linear->k % 2))
+    return 0;
+  return linear->x.dtype == CPU_BFLOAT16 ? 1 : linear->x.dtype == CPU_FLOAT16 ? 2 : 3;
+#else
+  (void)linear;
+  return 0;
+#endif
+}
+
+/* The parts have the bits of a number from the first on: nothing is lost but the bits of what is no normal number. */
+static void put_pair(uint32_t *to, int parts, int64_t step, float low, float high) {
+  for (int part = 0; part < parts; part++, to += step) {
+    uint32_t low_bits = fl_float_bits(low) & 0xffff0000u, high_bits = fl_float_bits(high) & 0xffff0000u;
+    *to = low_bits >> 16 | high_bits;
+    low -= fl_float_from_bits(low_bits);
+    high -= fl_float_from_bits(high_bits);
+  }
+}
+
+/* Pair `i` of a row of x that has `row` in it. */
+static void put_row(const few_rows *few, const float *row, int64_t r, int64_t n_pairs, uint32_t *to) {
+  cpu_four_bits format = few->linear->format;
+  for (int64_t i = 0; i < n_pairs; i++) {
+    int64_t word = i / PAIRS, lane = format == CPU_MXFP4 ? word % LANES : 0;
+    int64_t low = format == CPU_AWQ ? 2 * i : 8 * word + i % PAIRS;
+    int64_t place = format == CPU_MXFP4 ? word / LANES * PAIRS + i % PAIRS : i, step = format == CPU_MXFP4 ? LANES : 1;
+    put_pair(to + (place * few->n_rows + r) * few->parts * step + lane, few->parts, step, row[low],
+             row[low + (format == CPU_AWQ ? 1 : 4)]);
+  }
+}
+
+/* False: something in x is not finite, of which the parts would make NaN. `row` is for one of x. */
+static bool load_pairs(const few_rows *few, uint32_t *to, float *sums, float *row) {
+  const cpu_four_bit_linear *linear = few->linear;
+  int64_t k = round_up(linear->k, WORDS_COLUMNS);
+  bool finite = true;
+  for (int64_t r = 0; r < few->n_rows && finite; r++) {
+    memset(row, 0, (size_t)k * sizeof *row);
+    for (int64_t first = 0; first < linear->k && r < linear->m; first += CPU_BLOCK)
+      cpu_block_types[linear->x.dtype].load(row + first, cpu_matrix_row(linear->x, r), first,
+                                            cpu_block_size(linear->k - first));
+    for (int64_t i = 0; i < k; i++)
+      finite &= (fl_float_bits(row[i]) & 0x7f800000u) != 0x7f800000u;
+    put_row(few, row, r, k / 2, to);
+    for (int64_t first = 0, n; first < linear->k && linear->format != CPU_MXFP4; first += n) {
+      float sum = 0;
+      n = least(rows_of_chunk(linear, first), linear->k - first);
+      for (int64_t i = first; i < first + n; i++)
+        sum += row[i];
+      sums[first / 2 * few->n_rows + r] = sum;
+    }
+  }
+  return finite;
+}
+
 /* -------------------------------------------------------------------------------------------------------- interface */
 
 /* Words of GPTQ are of one group each. Machines of the other byte order have other nibbles in a word of MXFP4. */
@@ -373,13 +577,19 @@ bool cpu_four_bit_rows_take(const cpu_four_bit_linear *linear) {
 }
 
 fl_status cpu_four_bit_rows(const cpu_four_bit_linear *linear) {
-  few_rows few = {.linear = linear, .n_rows = rows_of_tile(linear->m)};
+  few_rows few = {.linear = linear, .n_rows = rows_of_tile(linear->m), .parts = parts_of(linear)};
   bool is_mxfp4 = linear->format == CPU_MXFP4;
-  float *x = cpu_scratch_take((size_t)(few.n_rows * round_up(linear->k, WORDS_COLUMNS)));
+  int64_t k = round_up(linear->k, WORDS_COLUMNS), n = few.n_rows * k;
+  /* Floats; or pairs, sums and a row. */
+  float *x = cpu_scratch_take((size_t)(few.parts ? n * few.parts / 2 + n / 2 + k : n));
   if (!x)
     return FL_ENOMEM;
-  (is_mxfp4 ? load_mxfp4_rows : load_words_rows)(linear, few.n_rows, x);
   few.x = x;
+  few.x_sums = x + n * few.parts / 2;
+  if (few.parts && !load_pairs(&few, (uint32_t *)x, x + n * few.parts / 2, x + n * few.parts / 2 + n / 2))
+    few.parts = 0;
+  if (!few.parts)
+    (is_mxfp4 ? load_mxfp4_rows : load_words_rows)(linear, few.n_rows, x);
   int64_t width = is_mxfp4 ? 1 : BLOCK, bytes = linear->k * width / 2 + 1, multiple = is_mxfp4 ? 64 : STRIPE;
   fl_status status = cpu_parallel_for(divide_up(linear->n, width), round_up(divide_up(GRAIN_BYTES, bytes), multiple),
                                       is_mxfp4 ? mxfp4_range : words_range, &few);

@@ -62,12 +62,16 @@ SPECIALISED vector load_half(cpu_dtype dtype, const void *row, int64_t first, in
 
 /* Halves are added until one number is left. */
 SPECIALISED float add_lanes(vector sum) {
+#if defined(__AVX512F__)
+  return _mm512_reduce_add_ps((__m512)sum);
+#else
   float lanes[LANES];
   memcpy(lanes, &sum, sizeof lanes);
   for (int n = LANES / 2; n; n /= 2)
     for (int i = 0; i < n; i++)
       lanes[i] += lanes[i + n];
   return lanes[0];
+#endif
 }
 
 #endif
