@@ -6,6 +6,7 @@
 #include <dlfcn.h>
 
 fl_host *ranks_host;
+double ranks_timeout;
 
 /* -------------------------------------------------------------------------------------------------------- library */
 
@@ -38,7 +39,8 @@ int library_calls(int kind) {
 
 static void *be_rank(void *of) {
   worker *w = of;
-  const fl_group_options options = {.size = sizeof options, .name = "tp", .device = w->device, .any_manifest = 1};
+  const fl_group_options options = {
+      .size = sizeof options, .name = "tp", .device = w->device, .timeout = ranks_timeout, .any_manifest = 1};
   fl_group *group;
   w->joined = fl_group_create(ranks_host, w->id, w->rank, w->ranks, &options, &group);
   snprintf(w->words, sizeof w->words, "%s", w->joined ? fl_error_message() : "");

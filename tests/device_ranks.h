@@ -32,6 +32,9 @@ enum {
 };
 int library_calls(int kind);
 
+/* The time limit of the ranks' groups in seconds; 0: what the host says. */
+extern double ranks_timeout;
+
 /* What became of a rank. */
 typedef struct worker {
   pthread_t thread;

@@ -197,8 +197,9 @@ START_TEST(two_ranks_on_one_device_are_refused_in_the_librarys_words) {
   run_ranks(workers, 2, 1, 0, nothing);
   for (int i = 0; i < 2; i++) {
     ck_assert_int_eq(workers[i].joined, FL_ESTATE);
-    ck_contains(workers[i].words, "by communicator 'nccl': ncclCommInitRank: invalid usage (ncclInvalidUsage, 5): "
-                                  "stand-in: two ranks on one device");
+    ck_contains(workers[i].words,
+                "by communicator 'nccl': ncclCommInitRankConfig: invalid usage (ncclInvalidUsage, 5): "
+                "stand-in: two ranks on one device");
   }
 }
 END_TEST

@@ -228,7 +228,8 @@ fl_status fl_group_exchange(fl_group *group, const void *mine, size_t size, void
     status = fl_collective_make(group, &gather);
   if (!status && !group->on_host)
     status = fl_device_copy(host, group->device, all, recv, total, FL_COPY_TO_HOST, NULL);
-  return status;
+  /* A stream goes on behind a collective that was given up. */
+  return status || group->on_host ? status : fl_group_state(group);
 }
 
 enum { DIGEST = 65 };

@@ -163,7 +163,7 @@ static void fill_calls(void) {
       .all_to_all_v = of_library.all_to_all_v,
       .make_id = of_library.get_unique_id,
       .init_rank = init_rank,
-      .finish = of_library.destroy,
+      .destroy = of_library.destroy,
       .get_async_error = get_async_error,
       .group_start = of_library.group_start,
       .group_end = of_library.group_end,

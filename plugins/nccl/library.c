@@ -146,11 +146,11 @@ static ncclResult_t init_rank(ncclComm_t *made, int ranks, const void *bytes, in
   return of_library.init_rank(made, ranks, id, rank);
 }
 
-static ncclResult_t finish(ncclComm_t comm) {
-  ncclResult_t result = of_library.finalize ? of_library.finalize(comm) : ncclSuccess;
-  if (!result)
-    of_library.destroy(comm);
-  return result;
+static ncclResult_t begin_rank(ncclComm_t *made, int ranks, const void *bytes, int rank) {
+  ncclConfig_t config = {sizeof config, NCCL_CONFIG_MAGIC, NCCL_CONFIG_VERSION, 0, NCCL_CONFIG_UNDEF_INT};
+  ncclUniqueId id;
+  memcpy(&id, bytes, sizeof id);
+  return of_library.init_rank_config(made, ranks, id, rank, &config);
 }
 
 static ncclResult_t group_start(ncclComm_t comm) {
@@ -176,7 +176,9 @@ static void fill_calls(void) {
       .split = of_library.split,
       .make_id = make_id,
       .init_rank = init_rank,
-      .finish = finish,
+      .begin_rank = of_library.init_rank_config && of_library.finalize ? begin_rank : NULL,
+      .finalize = of_library.finalize,
+      .destroy = of_library.destroy,
       .get_async_error = of_library.get_async_error,
       .group_start = group_start,
       .group_end = group_end,

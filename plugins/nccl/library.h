@@ -13,7 +13,7 @@
 
 /* The vendor's types, as far as they are passed. */
 typedef int ncclResult_t, ncclDataType_t, ncclRedOp_t;
-typedef void *ncclComm_t, *cudaStream_t, ncclConfig_t;
+typedef void *ncclComm_t, *cudaStream_t;
 
 enum {
 #define NCCL_CONSTANT(name, value) name = (value),
@@ -28,6 +28,12 @@ enum {
 typedef struct ncclUniqueId {
   char internal[NCCL_UNIQUE_ID_BYTES];
 } ncclUniqueId;
+
+typedef struct ncclConfig {
+#define NCCL_CONFIG_FIELD(type, field) type field;
+  NCCL_CONFIG_FIELDS(NCCL_CONFIG_FIELD)
+#undef NCCL_CONFIG_FIELD
+} ncclConfig_t;
 
 /* What they differ in. */
 typedef struct nccl_vendor_facts {
@@ -75,7 +81,11 @@ typedef struct nccl_calls {
   /* What each does in its own way. */
   ncclResult_t (*make_id)(void *id);
   ncclResult_t (*init_rank)(ncclComm_t *made, int ranks, const void *id, int rank);
-  ncclResult_t (*finish)(ncclComm_t comm); /* an end in order; after an error `abort` has to follow */
+  /* The same, of a communicator whose functions come back with ncclInProgress where they would wait; may be NULL. One
+   * that failed has to be aborted if it was made. */
+  ncclResult_t (*begin_rank)(ncclComm_t *made, int ranks, const void *id, int rank);
+  ncclResult_t (*finalize)(ncclComm_t comm); /* ends what is under way, before `destroy`; may be NULL */
+  ncclResult_t (*destroy)(ncclComm_t comm);
   ncclResult_t (*get_async_error)(ncclComm_t comm, ncclResult_t *found);
   ncclResult_t (*group_start)(ncclComm_t comm);
   ncclResult_t (*group_end)(ncclComm_t comm);

@@ -27,10 +27,38 @@ static fl_rank *make(const fl_join *join, gpu_device *device) {
   rank->n = join->ranks;
   rank->message = join->message;
   rank->message_size = join->message_size;
+  pthread_mutex_init(&rank->lock, NULL);
   return rank;
 }
 
-/* The library takes the thread's device for the rank's. */
+/* `entered`: on the rank's device; else that is lost, with what it had. */
+static void release(fl_rank *rank, bool entered) {
+  if (!rank)
+    return;
+  if (entered)
+    nccl_free_works(rank);
+  pthread_mutex_destroy(&rank->lock);
+  free(rank);
+}
+
+/* The library takes the thread's device for the rank's. One that was made and did not come together is aborted. */
+static fl_status come_together(fl_rank *rank, const fl_join *join) {
+  nccl_limit_rank(rank, join->timeout);
+  if (!nccl_watch(rank))
+    return fl_say(join->message, join->message_size, FL_ENOMEM, "there can be no thread that watches the time limit");
+  rank->polled = rank->limit && nccl.begin_rank;
+  nccl_begin_waiting(rank, NCCL_JOINING);
+  ncclResult_t result =
+      nccl_await(rank, (rank->polled ? nccl.begin_rank : nccl.init_rank)(&rank->comm, rank->n, join->id, rank->me));
+  fl_status status = nccl_outcome(rank, result, rank->polled ? "CommInitRankConfig" : "CommInitRank");
+  if (!status)
+    return FL_OK;
+  if (rank->polled && rank->comm)
+    nccl_end_part(rank, NCCL_ABORTED, true);
+  nccl_unwatch(rank);
+  return status;
+}
+
 fl_status nccl_join(void *self, const fl_join *join, fl_rank **joined) {
   const char *reason;
   fl_status status;
@@ -42,75 +70,125 @@ fl_status nccl_join(void *self, const fl_join *join, fl_rank **joined) {
   gpu_device *device = gpu_find_device(join->device, &status, join->message, join->message_size);
   if (!device)
     return status;
-  fl_rank *rank = make(join, device);
-  if (!rank)
-    return FL_ENOMEM;
   status = gpu_enter(device, &scope, "joining", join->message, join->message_size);
-  if (!status) {
-    ncclResult_t result = nccl.init_rank(&rank->comm, join->ranks, join->id, join->rank);
-    if (result)
-      status = nccl_failed(result, "CommInitRank", join->message, join->message_size);
-    gpu.call.leave(&scope);
-  }
   if (status)
-    free(rank);
+    return status;
+  fl_rank *rank = make(join, device);
+  status = rank ? come_together(rank, join) : FL_ENOMEM;
+  if (status)
+    release(rank, true);
   else
     *joined = rank;
+  gpu.call.leave(&scope);
   return status;
 }
 
 fl_status nccl_enter(fl_rank *rank, gpu_scope *scope) {
-  if (atomic_load(&rank->aborted))
-    return fl_say(rank->message, rank->message_size, FL_ESTATE, "this rank's part was aborted");
-  return gpu_enter(rank->device, scope, nccl_vendor.title, rank->message, rank->message_size);
+  fl_status status = nccl_outcome(rank, ncclSuccess, NULL);
+  if (!status)
+    status = gpu_enter(rank->device, scope, nccl_vendor.title, rank->message, rank->message_size);
+  if (status)
+    return status;
+  pthread_mutex_lock(&rank->lock);
+  status = nccl_outcome(rank, ncclSuccess, NULL);
+  if (status)
+    nccl_exit(rank, scope);
+  return status;
+}
+
+void nccl_exit(fl_rank *rank, const gpu_scope *scope) {
+  pthread_mutex_unlock(&rank->lock);
+  gpu.call.leave(scope);
+}
+
+/* Has the library nothing to complain of? With the lock. */
+static bool is_well(fl_rank *rank) {
+  ncclResult_t found = ncclSuccess;
+  return !atomic_load(&rank->ended) && !nccl.get_async_error(rank->comm, &found) &&
+         (found == ncclSuccess || found == ncclInProgress);
 }
 
 /* An end in order waits for the others and for what is on streams, which after an error may be for ever. */
 static void end(fl_rank *rank) {
-  ncclResult_t found = ncclSuccess;
-  bool good = !nccl.get_async_error(rank->comm, &found) && (found == ncclSuccess || found == ncclInProgress);
-  if (!good || nccl.finish(rank->comm))
-    nccl.abort(rank->comm);
+  nccl_begin_waiting(rank, NCCL_LEAVING);
+  if (is_well(rank) && (!nccl.finalize || !nccl_await(rank, nccl.finalize(rank->comm))))
+    nccl.destroy(rank->comm);
+  else
+    nccl_end_part(rank, NCCL_ABORTED, true);
+}
+
+static void end_in_order(fl_rank *rank) {
+  pthread_mutex_lock(&rank->lock);
+  bool well = is_well(rank);
+  pthread_mutex_unlock(&rank->lock);
+  if (well)
+    nccl_await_works(rank);
+  nccl_unwatch(rank); /* from here on nobody else ends it */
+  pthread_mutex_lock(&rank->lock);
+  end(rank);
+  pthread_mutex_unlock(&rank->lock);
 }
 
 void nccl_leave(void *self, fl_rank *rank) {
   gpu_scope scope;
-  (void)self;
-  if (!nccl_enter(rank, &scope)) {
-    end(rank);
-    gpu.call.leave(&scope);
-  }
-  if (nccl.free_streams)
-    nccl.free_streams(rank->streams);
-  free(rank);
-}
-
-/* The library's part is gone then: a thread that waits in it comes back, one that comes later finds the flag. */
-void nccl_abort(void *self, fl_rank *rank) {
-  gpu_scope scope;
   char words[GPU_WORDS];
   (void)self;
-  if (atomic_exchange(&rank->aborted, true))
-    return;
-  bool entered = !gpu_enter(rank->device, &scope, "abort", words, sizeof words);
-  nccl.abort(rank->comm);
+  bool entered = !gpu_enter(rank->device, &scope, "leaving", words, sizeof words);
+  if (entered)
+    end_in_order(rank);
+  else
+    nccl_unwatch(rank);
+  if (nccl.free_streams)
+    nccl.free_streams(rank->streams);
+  release(rank, entered);
   if (entered)
     gpu.call.leave(&scope);
 }
 
+void nccl_abort(void *self, fl_rank *rank) {
+  (void)self;
+  nccl_end_part(rank, NCCL_ABORTED, false);
+}
+
+/* While the rank's thread is in the library that will say what there is to say. */
 fl_status nccl_state(void *self, fl_rank *rank) {
   char words[256];
   ncclResult_t found = ncclSuccess;
   (void)self;
-  if (atomic_load(&rank->aborted))
-    return fl_say(rank->message, rank->message_size, FL_ESTATE, "this rank's part was aborted");
-  ncclResult_t result = nccl.get_async_error(rank->comm, &found);
-  if (result)
-    return nccl_failed(result, "CommGetAsyncError", rank->message, rank->message_size);
+  if (pthread_mutex_trylock(&rank->lock))
+    return nccl_outcome(rank, ncclSuccess, NULL);
+  bool ended = atomic_load(&rank->ended);
+  ncclResult_t result = ended ? ncclSuccess : nccl.get_async_error(rank->comm, &found);
+  pthread_mutex_unlock(&rank->lock);
+  if (ended || result)
+    return nccl_outcome(rank, result, "CommGetAsyncError");
   if (found == ncclSuccess || found == ncclInProgress)
     return FL_OK;
   fl_status status = nccl_words(found, words, sizeof words);
   return fl_say(rank->message, rank->message_size, status, "work that was queued before: %s", words);
+}
+
+/* The part is there once the library is done with the group; then the part's ranks come together. */
+static ncclResult_t split(fl_rank *rank, int color, int key, fl_rank *made) {
+  ncclComm_t comm = NULL;
+  nccl_begin_waiting(rank, NCCL_SPLITTING);
+  ncclResult_t result = nccl_await(rank, nccl.split(rank->comm, made ? color : NCCL_SPLIT_NOCOLOR, key, &comm, NULL));
+  if (result || !made)
+    return result;
+  made->comm = comm;
+  made->polled = rank->polled;
+  nccl_begin_waiting(made, NCCL_JOINING);
+  ncclResult_t asked = nccl.get_async_error(comm, &result);
+  return nccl_await(made, asked ? asked : result);
+}
+
+/* What came of it, in the words of whom it came to; `made` may be NULL. */
+static fl_status split_outcome(const fl_rank *rank, const fl_rank *made, ncclResult_t result, const fl_join *join) {
+  const fl_rank *of = made && !atomic_load(&rank->ended) ? made : rank;
+  fl_status status = nccl_outcome(of, result, "CommSplit");
+  if (status && of->message != join->message)
+    fl_say(join->message, join->message_size, status, "%s", of->message);
+  return status;
 }
 
 /* All ranks call it, so that one that is in no part, or cannot be, takes part all the same. */
@@ -119,26 +197,24 @@ fl_status nccl_split(void *self, fl_rank *rank, int32_t color, int32_t key, cons
   bool elsewhere = color >= 0 && join->device != rank->device->ordinal;
   (void)self;
   *part = NULL;
-  fl_status status = nccl_enter(rank, &scope);
-  if (status)
-    return status;
+  if (nccl_enter(rank, &scope))
+    return split_outcome(rank, NULL, ncclSuccess, join);
   fl_rank *made = color >= 0 && !elsewhere ? make(join, rank->device) : NULL;
-  ncclComm_t comm = NULL;
-  ncclResult_t result = nccl.split(rank->comm, made ? color : NCCL_SPLIT_NOCOLOR, key, &comm, NULL);
-  if (result)
-    status = nccl_failed(result, "CommSplit", join->message, join->message_size);
-  else if (elsewhere)
+  if (made)
+    nccl_limit_rank(made, join->timeout);
+  fl_status status = split_outcome(rank, made, split(rank, color, key, made), join);
+  if (!status && elsewhere)
     status = fl_say(join->message, join->message_size, FL_EINVAL,
                     "a part of a group is on the group's device, %d, expected that or none, not %d",
                     rank->device->ordinal, (int)join->device);
-  else if (color >= 0 && !made)
-    status = FL_ENOMEM;
-  gpu.call.leave(&scope);
-  if (!status && made) {
-    made->comm = comm;
+  else if (!status && ((color >= 0 && !made) || (made && !nccl_watch(made))))
+    status = fl_say(join->message, join->message_size, FL_ENOMEM, "no memory for a part of the group");
+  if (status && made && made->comm)
+    nccl_end_part(made, NCCL_ABORTED, true);
+  if (status)
+    release(made, true);
+  else
     *part = made;
-  } else {
-    free(made);
-  }
+  nccl_exit(rank, &scope);
   return status;
 }

@@ -7,6 +7,8 @@
 #ifndef FLHOST_NCCL_FUNCTIONS_H
 #define FLHOST_NCCL_FUNCTIONS_H
 
+#include <limits.h>
+
 /* X(name, field of the table, result, arguments); all are needed. */
 #define NCCL_FUNCTIONS(X)                                                                                              \
   X(ncclGetVersion, get_version, ncclResult_t, (int *version))                                                         \
@@ -39,13 +41,30 @@
 /* The same; what came later (2.13, 2.14, 2.18), and is done without where it lacks. */
 #define NCCL_OPTIONAL(X)                                                                                               \
   X(ncclGetLastError, get_last_error, const char *, (ncclComm_t comm))                                                 \
+  X(ncclCommInitRankConfig, init_rank_config, ncclResult_t,                                                            \
+    (ncclComm_t * made, int ranks, ncclUniqueId id, int rank, ncclConfig_t *config))                                   \
   X(ncclCommFinalize, finalize, ncclResult_t, (ncclComm_t comm))                                                       \
   X(ncclCommSplit, split, ncclResult_t, (ncclComm_t comm, int color, int key, ncclComm_t *made, ncclConfig_t *config))
+
+/*
+ * X(type, field) of ncclConfig_t, as 2.14 had it, which every later version takes from whoever says that size and
+ * version; the last is of a later one, and lies where 2.14 had nothing. NCCL_CONFIG_MAGIC has no name in the header,
+ * but is in NCCL_CONFIG_INITIALIZER.
+ */
+#define NCCL_CONFIG_FIELDS(X)                                                                                          \
+  X(size_t, size)                                                                                                      \
+  X(unsigned, magic)                                                                                                   \
+  X(unsigned, version)                                                                                                 \
+  X(int, blocking)                                                                                                     \
+  X(int, cgaClusterSize)
+#define NCCL_CONFIG_MAGIC   0xcafebeefu
+#define NCCL_CONFIG_VERSION 21400
 
 /* X(name, value) */
 #define NCCL_CONSTANTS(X)                                                                                              \
   X(NCCL_UNIQUE_ID_BYTES, 128)                                                                                         \
   X(NCCL_SPLIT_NOCOLOR, -1)                                                                                            \
+  X(NCCL_CONFIG_UNDEF_INT, INT_MIN)                                                                                    \
   X(ncclInt8, 0)                                                                                                       \
   X(ncclUint8, 1)                                                                                                      \
   X(ncclInt32, 2)                                                                                                      \

@@ -18,6 +18,7 @@ fl_status nccl_register(fl_registry *registry) {
   const char *reason;
   gpu_choose_library();
   nccl_choose_library(registry);
+  nccl_guard_watchdog();
   bool splits = is_available(NULL, &reason) && nccl.split;
   const fl_communicator communicator = {
       .size = sizeof communicator,

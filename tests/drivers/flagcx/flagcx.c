@@ -141,7 +141,7 @@ flagcxResult_t flagcxCommInitRank(flagcxComm_t *made, int ranks, flagcxUniqueId_
     return settings.init;
   if (!find_device(&device))
     return ncclUnhandledCudaError;
-  return world_join(world, rank, ranks, device, made);
+  return world_join(world, rank, ranks, device, false, made);
 }
 
 flagcxResult_t flagcxCommDestroy(flagcxComm_t comm) {

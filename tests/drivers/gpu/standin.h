@@ -82,6 +82,8 @@ const struct grid_kernel *standin_kernel_of(void *function);
 int standin_launch(void *function, const unsigned *grid, const unsigned *block, unsigned shared, void *stream,
                    void **arguments);
 /* Queues a function of the host's; `arguments` is copied. */
+STANDIN_EXPORT int flhost_stand_in_queue(void (*run)(const void *arguments), const void *arguments, size_t size,
+                                         void *stream);
 int standin_queue(void (*run)(const void *arguments), const void *arguments, size_t size, void *stream);
 int standin_copy(void *to, const void *from, size_t size, void *stream, const char *kind);
 int standin_synchronize(void *stream, bool all);

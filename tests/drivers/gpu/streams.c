@@ -204,6 +204,10 @@ int standin_queue(void (*call)(const void *arguments), const void *arguments, si
   return standin_queue_task(t);
 }
 
+int flhost_stand_in_queue(void (*call)(const void *arguments), const void *arguments, size_t size, void *stream) {
+  return standin_queue(call, arguments, size, stream);
+}
+
 typedef struct copying {
   void *to;
   const void *from;

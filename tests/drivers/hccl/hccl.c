@@ -132,7 +132,7 @@ HcclResult HcclCommInitRootInfo(uint32_t ranks, const HcclRootInfo *id, uint32_t
     return HCCL_E_PARA;
   if (!find_device(&device))
     return HCCL_E_RUNTIME;
-  return result_of(world_join(world, (int)rank, (int)ranks, device, made));
+  return result_of(world_join(world, (int)rank, (int)ranks, device, false, made));
 }
 
 HcclResult HcclCommDestroy(HcclComm comm) {

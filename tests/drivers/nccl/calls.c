@@ -16,9 +16,9 @@ bool flhost_stand_in_nccl_set(const char *name, int value) {
   const struct {
     const char *name;
     atomic_int *setting;
-  } known[] = {{"version", &settings.version}, {"id", &settings.id},       {"init", &settings.init},
-               {"run", &settings.run},         {"async", &settings.async}, {"handle", &settings.handle},
-               {"vendor", &settings.vendor}};
+  } known[] = {{"version", &settings.version}, {"id", &settings.id},        {"init", &settings.init},
+               {"run", &settings.run},         {"async", &settings.async},  {"handle", &settings.handle},
+               {"queue", &settings.queue},     {"vendor", &settings.vendor}};
   for (size_t i = 0; i < sizeof known / sizeof *known; i++)
     if (!strcmp(known[i].name, name)) {
       atomic_store(known[i].setting, value);
@@ -88,20 +88,74 @@ static bool finish_streams(const nccl_op *first) {
 /* ----------------------------------------------------------------------------------------------------------- groups
  */
 
+enum { MOST_OPS = 256 };
+
 static _Thread_local struct {
-  int depth;
+  int depth, n;
   nccl_op *first, **last;
   ncclResult_t error;
 } group;
 
-ncclResult_t make_at_once(nccl_op *op) {
-  return finish_streams(op) ? world_make(op) : refuse(ncclUnhandledCudaError, "the stream has failed");
+static nccl_op *keep(nccl_op op) {
+  nccl_op *kept = malloc(sizeof *kept);
+  if (!kept)
+    abort();
+  *kept = op;
+  return kept;
+}
+
+static void run_queued(const void *arguments) {
+  nccl_op *op = *(nccl_op *const *)arguments;
+  world_make_held(op);
+  free(op);
+}
+
+static ncclResult_t queue(nccl_op op) {
+  int (*put)(void (*)(const void *), const void *, size_t, void *);
+  nccl_op *kept = keep(op);
+  *(void **)&put = of_driver("flhost_stand_in_queue");
+  world_hold(op.comm);
+  return put && !put(run_queued, &kept, sizeof kept, op.stream) ? ncclSuccess : ncclSystemError;
+}
+
+/* A list of which each was made by malloc, which it takes. */
+static ncclResult_t make_all(nccl_op *first) {
+  ncclComm_t comm = first->comm;
+  nccl_op *next;
+  if (!finish_streams(first))
+    return refuse(ncclUnhandledCudaError, "the stream has failed");
+  if (comm->background) {
+    world_begin(comm, first);
+    return ncclInProgress;
+  }
+  nccl_op *ops[MOST_OPS];
+  int n = 0;
+  for (nccl_op *op = first; op; op = next) {
+    next = op->next;
+    ops[n++] = op;
+  }
+  ncclResult_t result = world_make(first);
+  while (n)
+    free(ops[--n]);
+  return result;
+}
+
+ncclResult_t make_at_once(nccl_op op) {
+  if (settings.queue && op.kind != KIND_SPLIT)
+    return queue(op);
+  return make_all(keep(op));
+}
+
+ncclResult_t check_idle(ncclComm_t comm) {
+  return world_is_busy(comm) ? refuse(ncclInvalidArgument, "used before what was begun is done") : ncclSuccess;
 }
 
 static ncclResult_t check(const nccl_op *op) {
   bool reads = op->kind != KIND_RECV, writes = op->kind != KIND_SEND;
   if (!op->comm)
     return refuse(ncclInvalidArgument, "no communicator");
+  if (check_idle(op->comm))
+    return ncclInvalidArgument;
   if (op->type < 0 || op->type > ncclBfloat16)
     return refuse(ncclInvalidArgument, "a datatype that there is not");
   if (op->op < 0 || op->op > ncclAvg)
@@ -121,17 +175,15 @@ ncclResult_t submit(nccl_op op) {
   ncclResult_t result = check(&op);
   count_call(op.kind);
   if (!group.depth)
-    return result ? result : make_at_once(&op);
+    return result ? result : make_at_once(op);
   if (result) {
     group.error = result;
     return result;
   }
-  nccl_op *kept = malloc(sizeof *kept);
-  if (!kept)
-    return group.error = ncclSystemError;
-  *kept = op;
-  *group.last = kept;
-  group.last = &kept->next;
+  if (++group.n > MOST_OPS)
+    abort();
+  *group.last = keep(op);
+  group.last = &(*group.last)->next;
   return ncclSuccess;
 }
 
@@ -140,28 +192,22 @@ ncclResult_t group_begin(void) {
     group.first = NULL;
     group.last = &group.first;
     group.error = ncclSuccess;
+    group.n = 0;
   }
   return ncclSuccess;
 }
 
-/* The list is the ranks' while it is made; what is to be freed is kept beside. */
 ncclResult_t group_finish(void) {
-  enum { MOST = 256 };
-  nccl_op *ops[MOST];
-  int n = 0;
+  nccl_op *next;
   if (!group.depth)
     return refuse(ncclInvalidUsage, "no group was begun");
   if (--group.depth)
     return ncclSuccess;
-  for (nccl_op *op = group.first; op; op = op->next) {
-    if (n == MOST)
-      abort();
-    ops[n++] = op;
+  if (!group.error)
+    return group.first ? make_all(group.first) : ncclSuccess;
+  for (nccl_op *op = group.first; op; op = next) {
+    next = op->next;
+    free(op);
   }
-  ncclResult_t result = group.error;
-  if (!result && n)
-    result = make_at_once(group.first);
-  while (n)
-    free(ops[--n]);
-  return result;
+  return group.error;
 }

@@ -17,6 +17,7 @@ typedef struct stand_in_settings {
   atomic_int version;       /* 0: the library's own */
   atomic_int id, init, run; /* what making an id, joining and a collective return */
   atomic_int async;         /* what is found to have happened on streams */
+  atomic_int queue;         /* 1: collectives wait in their streams, and the call does not */
   atomic_int handle;        /* what asking for a device handle returns, */
   atomic_int vendor;        /* and of which vendor it is then: 0, the one that is expected */
 } stand_in_settings;
@@ -33,8 +34,10 @@ bool find_device(int *device);
 
 /* Checks it, then does it with the group that the thread has begun, or at once. */
 ncclResult_t submit(nccl_op op);
-ncclResult_t make_at_once(nccl_op *op);
+ncclResult_t make_at_once(nccl_op op);
 ncclResult_t group_begin(void);
+/* Refuses one that is at something in the background. */
+ncclResult_t check_idle(ncclComm_t comm);
 ncclResult_t group_finish(void);
 
 /* Collectives of several others, in a group; what there is of `c` is as in a nccl_op of that kind. */

@@ -31,7 +31,9 @@ ncclResult_t ncclGetUniqueId(ncclUniqueId *id) {
   return ncclSuccess;
 }
 
-ncclResult_t ncclCommInitRank(ncclComm_t *made, int ranks, ncclUniqueId id, int rank) {
+static const char two_ranks[] = "two ranks on one device, or of one number";
+
+static ncclResult_t join(ncclComm_t *made, int ranks, ncclUniqueId id, int rank, bool background) {
   nccl_world *world = world_find(&id);
   int device;
   if (!made || ranks < 1 || ranks > MOST_RANKS || rank < 0 || rank >= ranks || !world)
@@ -40,8 +42,12 @@ ncclResult_t ncclCommInitRank(ncclComm_t *made, int ranks, ncclUniqueId id, int 
     return refuse(settings.init, "as it was told to");
   if (!find_device(&device))
     return refuse(ncclUnhandledCudaError, "the thread has no device");
-  ncclResult_t result = world_join(world, rank, ranks, device, made);
-  return result ? refuse(result, "two ranks on one device, or of one number") : ncclSuccess;
+  ncclResult_t result = world_join(world, rank, ranks, device, background, made);
+  return result && result != ncclInProgress ? refuse(result, two_ranks) : result;
+}
+
+ncclResult_t ncclCommInitRank(ncclComm_t *made, int ranks, ncclUniqueId id, int rank) {
+  return join(made, ranks, id, rank, false);
 }
 
 ncclResult_t ncclCommDestroy(ncclComm_t comm) {
@@ -61,7 +67,9 @@ ncclResult_t ncclCommAbort(ncclComm_t comm) {
 ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *found) {
   if (!comm || !found)
     return refuse(ncclInvalidArgument, "no communicator");
-  *found = settings.async ? settings.async : world_error(comm);
+  *found = settings.async ? settings.async : comm->background ? world_poll(comm) : world_error(comm);
+  if (*found == ncclInvalidUsage)
+    refuse(*found, two_ranks);
   return ncclSuccess;
 }
 
@@ -166,17 +174,29 @@ const char *ncclGetLastError(ncclComm_t comm) {
   return refused_words();
 }
 
+ncclResult_t ncclCommInitRankConfig(ncclComm_t *made, int ranks, ncclUniqueId id, int rank, ncclConfig_t *config) {
+  if (!config || config->size < sizeof *config || config->magic != NCCL_CONFIG_MAGIC ||
+      config->version < NCCL_CONFIG_VERSION || config->cgaClusterSize != NCCL_CONFIG_UNDEF_INT)
+    return refuse(ncclInvalidArgument, "a config that was not initialised");
+  return join(made, ranks, id, rank, config->blocking == 0);
+}
+
 ncclResult_t ncclCommFinalize(ncclComm_t comm) {
-  return comm ? ncclSuccess : ncclInvalidArgument;
+  if (!comm || check_idle(comm))
+    return ncclInvalidArgument;
+  if (!comm->background)
+    return ncclSuccess;
+  world_begin(comm, NULL);
+  return ncclInProgress;
 }
 
 ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t *made, ncclConfig_t *config) {
   if (!comm || !made || config || color < NCCL_SPLIT_NOCOLOR)
     return refuse(ncclInvalidArgument, "a split that cannot be");
-  nccl_op op = {.kind = KIND_SPLIT, .comm = comm, .color = color, .key = key};
+  if (check_idle(comm))
+    return ncclInvalidArgument;
+  *made = NULL;
   count_call(KIND_SPLIT);
-  ncclResult_t result = make_at_once(&op);
-  *made = op.made;
-  return result;
+  return make_at_once((nccl_op){.kind = KIND_SPLIT, .comm = comm, .color = color, .key = key, .to = made});
 }
 #endif

@@ -11,4 +11,4 @@ $(TD)/librccl.so.1: STANDIN_IS := -DSTANDIN_HIP
 $(TD)/libnccl_old.so: STANDIN_IS := -DNCCL_OLD
 $(NCCL_STANDINS): tests/drivers/nccl/nccl.c $(NCCL_STANDIN_SHARED) $(NCCL_STANDIN_HEADERS)
 	$(standin_library)
-$(BUILD)/tests/test_nccl: | $(NCCL_STANDINS) $(NCCL_PLUGINS) $(TD)/standin_cuda.so $(TD)/standin_hip6.so $(TD)/plugins/cuda.so $(TD)/plugins/rocm.so
+$(BUILD)/tests/test_nccl $(BUILD)/tests/test_rank_limits: | $(NCCL_STANDINS) $(NCCL_PLUGINS) $(TD)/standin_cuda.so $(TD)/standin_hip6.so $(TD)/plugins/cuda.so $(TD)/plugins/rocm.so

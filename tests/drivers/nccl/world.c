@@ -20,6 +20,8 @@ static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
 static nccl_world *worlds;
 static uint64_t number;
 
+enum { POLLS = 1 };
+
 /* ---------------------------------------------------------------------------------------------------------- joining
  */
 
@@ -71,10 +73,22 @@ static void judge(nccl_world *world) {
         world->broken = ncclInvalidUsage;
 }
 
+static void free_pending(ncclComm_t comm) {
+  nccl_op *next;
+  for (nccl_op *op = comm->pending; op; op = next) {
+    next = op->next_pending;
+    free(op);
+  }
+  comm->pending = NULL;
+}
+
 /* The last lets go of the world. */
 static void leave_locked(ncclComm_t comm) {
   nccl_world *world = comm->world, **place = &worlds;
-  free(comm);
+  free_pending(comm);
+  comm->left = true;
+  if (!comm->tasks)
+    free(comm);
   if (++world->left < world->ranks)
     return;
   while (*place != world)
@@ -83,23 +97,37 @@ static void leave_locked(ncclComm_t comm) {
   free(world);
 }
 
-ncclResult_t world_join(nccl_world *world, int rank, int ranks, int device, ncclComm_t *made) {
+/* Until all have come. With the lock held. */
+static ncclResult_t meet(ncclComm_t comm, ncclComm_t *made) {
+  nccl_world *world = comm->world;
+  while (world->came < world->ranks)
+    pthread_cond_wait(&changed, &lock);
+  ncclResult_t result = world->broken;
+  if (result)
+    leave_locked(comm);
+  else
+    *made = comm;
+  return result;
+}
+
+static ncclResult_t meet_in_background(ncclComm_t comm, ncclComm_t *made) {
+  comm->background = comm->busy = comm->joining = true;
+  comm->polls = POLLS;
+  *made = comm;
+  return ncclInProgress;
+}
+
+ncclResult_t world_join(nccl_world *world, int rank, int ranks, int device, bool background, ncclComm_t *made) {
   pthread_mutex_lock(&lock);
   world->ranks = world->ranks ? world->ranks : ranks;
-  ncclResult_t result = world->ranks != ranks || world->comms[rank] ? ncclInvalidUsage : ncclSuccess;
+  ncclResult_t result = world->ranks != ranks || world->comms[rank] ? ncclInvalidUsage : world->broken;
   if (!result) {
     ncclComm_t comm = add_comm(world, rank, device);
     if (world->came == ranks) {
       judge(world);
       pthread_cond_broadcast(&changed);
     }
-    while (world->came < ranks)
-      pthread_cond_wait(&changed, &lock);
-    result = world->broken;
-    if (result)
-      leave_locked(comm);
-    else
-      *made = comm;
+    result = background ? meet_in_background(comm, made) : meet(comm, made);
   }
   pthread_mutex_unlock(&lock);
   return result;
@@ -179,6 +207,8 @@ static void run_split(nccl_op *const *ops, int n) {
     for (int j = 0; j < n; j++)
       rank += ops[j]->color == ops[i]->color && is_before(ops[j], ops[i]);
     ops[i]->made = add_comm(world ? world : add_world(ranks), rank, ops[i]->comm->device);
+    ops[i]->made->background = ops[i]->made->busy = ops[i]->comm->background;
+    ops[i]->made->polls = POLLS;
   }
 }
 
@@ -264,13 +294,10 @@ static ncclResult_t wait_for(const nccl_op *op) {
 }
 
 /* What is broken stays so, and its lists are not looked at any more: what they hold may be gone. */
-ncclResult_t world_make(nccl_op *first) {
+enum { MOST = 256 };
+static int begin_all(nccl_op *first, nccl_op *ops[MOST]) {
   nccl_op *next;
-  ncclResult_t result = ncclSuccess;
-  enum { MOST = 256 };
-  nccl_op *ops[MOST];
   int n = 0;
-  pthread_mutex_lock(&lock);
   for (nccl_op *op = first; op && n < MOST; op = next) {
     next = op->next;
     ops[n++] = op;
@@ -284,12 +311,97 @@ ncclResult_t world_make(nccl_op *first) {
     }
   }
   pthread_cond_broadcast(&changed);
+  return n;
+}
+
+static ncclResult_t make_locked(nccl_op *first) {
+  ncclResult_t result = ncclSuccess;
+  nccl_op *ops[MOST];
+  int n = begin_all(first, ops);
   for (int i = 0; i < n; i++) {
     ncclResult_t of_one = wait_for(ops[i]);
     result = result ? result : of_one;
+    if (ops[i]->to)
+      *ops[i]->to = ops[i]->made;
   }
+  return result;
+}
+
+ncclResult_t world_make(nccl_op *first) {
+  pthread_mutex_lock(&lock);
+  ncclResult_t result = make_locked(first);
   pthread_mutex_unlock(&lock);
   return result;
+}
+
+/* ------------------------------------------------------------------------------------------------------ background
+ */
+
+void world_begin(ncclComm_t comm, nccl_op *first) {
+  nccl_op *ops[MOST];
+  pthread_mutex_lock(&lock);
+  int n = begin_all(first, ops);
+  for (int i = 0; i < n; i++) {
+    ops[i]->next_pending = comm->pending;
+    comm->pending = ops[i];
+  }
+  comm->busy = true;
+  comm->polls = POLLS;
+  pthread_mutex_unlock(&lock);
+}
+
+static bool is_over(ncclComm_t comm) {
+  bool over = !comm->joining || comm->world->came == comm->world->ranks;
+  for (const nccl_op *op = comm->pending; op && over; op = op->next_pending)
+    over = op->done;
+  return over && comm->polls-- <= 0;
+}
+
+static ncclResult_t take_results(ncclComm_t comm) {
+  ncclResult_t result = ncclSuccess;
+  for (const nccl_op *op = comm->pending; op; op = op->next_pending) {
+    result = result ? result : op->result;
+    if (op->to)
+      *op->to = op->made;
+  }
+  free_pending(comm);
+  comm->busy = comm->joining = false;
+  return result;
+}
+
+ncclResult_t world_poll(ncclComm_t comm) {
+  pthread_mutex_lock(&lock);
+  ncclResult_t result = error_of(comm);
+  if (!result && comm->busy)
+    result = is_over(comm) ? take_results(comm) : ncclInProgress;
+  pthread_mutex_unlock(&lock);
+  return result;
+}
+
+bool world_is_busy(ncclComm_t comm) {
+  pthread_mutex_lock(&lock);
+  bool busy = comm->busy && !error_of(comm);
+  pthread_mutex_unlock(&lock);
+  return busy;
+}
+
+/* --------------------------------------------------------------------------------------------------------- streams
+ */
+
+void world_hold(ncclComm_t comm) {
+  pthread_mutex_lock(&lock);
+  comm->tasks++;
+  pthread_mutex_unlock(&lock);
+}
+
+void world_make_held(nccl_op *op) {
+  ncclComm_t comm = op->comm;
+  pthread_mutex_lock(&lock);
+  if (!comm->left)
+    make_locked(op);
+  if (!--comm->tasks && comm->left)
+    free(comm);
+  pthread_mutex_unlock(&lock);
 }
 
 /* -------------------------------------------------------------------------------------------------------------- end
@@ -304,7 +416,8 @@ void world_leave(ncclComm_t comm) {
 void world_abort(ncclComm_t comm) {
   pthread_mutex_lock(&lock);
   comm->aborted = true;
-  comm->world->broken = ncclRemoteError;
+  if (!comm->world->broken)
+    comm->world->broken = ncclRemoteError;
   pthread_cond_broadcast(&changed);
   while (comm->users)
     pthread_cond_wait(&changed, &lock);

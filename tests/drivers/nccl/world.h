@@ -7,8 +7,9 @@
  * What it has alike with the library: ids by value, joining that waits for all, groups, messages to oneself, results,
  * and that a device is one rank's. What not: a collective is done when the call returns, after what was queued on its
  * stream before; the library's returns before, and two of one thread outside of a group would wait for ever here. An
- * abort is noticed by all ranks. Sums are made in the order of ranks, those of 16 bits rounded at each step, and the
- * mean is the sum, divided.
+ * abort is noticed by all ranks. A communicator whose config says so does not block: what would wait goes on in the
+ * background, and says ncclInProgress for some polls at least; to use it meanwhile is refused. Sums are made in the
+ * order of ranks, those of 16 bits rounded at each step, and the mean is the sum, divided.
  *
  * Tests open the library that the plugin was told to use, and find
  *     bool flhost_stand_in_nccl_set(const char *name, int value)   a number of stand_in_settings
@@ -24,8 +25,14 @@
 #include <stdint.h>
 
 typedef int ncclResult_t, ncclDataType_t, ncclRedOp_t;
-typedef void *cudaStream_t, ncclConfig_t;
+typedef void *cudaStream_t;
 typedef struct nccl_comm *ncclComm_t;
+
+typedef struct ncclConfig {
+#define NCCL_CONFIG_FIELD(type, field) type field;
+  NCCL_CONFIG_FIELDS(NCCL_CONFIG_FIELD)
+#undef NCCL_CONFIG_FIELD
+} ncclConfig_t;
 
 enum {
 #define NCCL_CONSTANT(name, value) name = (value),
@@ -71,6 +78,12 @@ struct nccl_comm {
   int rank, device;
   bool aborted;
   int users; /* threads that wait in it */
+  int tasks; /* in streams; the last one frees it once it has left */
+  bool left;
+  /* Of one that does not block: */
+  bool background, busy, joining;
+  int polls;               /* that are in progress yet, at least */
+  struct nccl_op *pending; /* what is to be done, its own */
 };
 
 /* What one rank does. */
@@ -85,22 +98,34 @@ typedef struct nccl_op {
   void *recv;
   cudaStream_t stream;
   int color, key;  /* of a split, */
-  ncclComm_t made; /* and its result */
+  ncclComm_t made; /* and its result, */
+  ncclComm_t *to;  /* which goes there in the end; may be NULL */
   bool done;
   ncclResult_t result; /* once it is done */
   struct nccl_op *next;
+  struct nccl_op *next_pending;
 } nccl_op;
 
 /* An id of a world that is made with it; the world of an id, NULL if there is none. */
 void world_new(ncclUniqueId *id);
 nccl_world *world_find(const ncclUniqueId *id);
 
-/* Waits until all `ranks` have come. */
-ncclResult_t world_join(nccl_world *world, int rank, int ranks, int device, ncclComm_t *made);
+/* Waits until all `ranks` have come; or, in the background, lets world_poll say when they have. */
+ncclResult_t world_join(nccl_world *world, int rank, int ranks, int device, bool background, ncclComm_t *made);
 int world_ranks(const nccl_world *world);
 
 /* Makes all of a list together: returns when they are done. */
 ncclResult_t world_make(nccl_op *first);
+/* The same of a communicator that does not block: takes the list, each made by malloc. Of NULL: something else is done.
+ */
+void world_begin(ncclComm_t comm, nccl_op *first);
+/* ncclInProgress, or what came of it, or of the ranks. */
+ncclResult_t world_poll(ncclComm_t comm);
+bool world_is_busy(ncclComm_t comm);
+
+/* One that waits in a stream holds the communicator. */
+void world_hold(ncclComm_t comm);
+void world_make_held(nccl_op *op);
 
 void world_leave(ncclComm_t comm);
 void world_abort(ncclComm_t comm);
