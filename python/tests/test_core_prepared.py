@@ -93,8 +93,9 @@ def test_tensors_of_torch_are_prepared(dtype: str) -> None:
         got = flhost.ops.replicated_linear(x, weight, prepared=prepared)
         torch.testing.assert_close(got, flhost.ops.replicated_linear(x, weight), rtol=2e-2, atol=2e-1)
         torch.testing.assert_close(got.double(), x.double() @ weight.double().t(), rtol=2e-2, atol=2e-1)
-        with pytest.raises(flhost.InvalidArgument, match="argument 'weight' is not the tensor that was prepared"):
-            flhost.ops.replicated_linear(x, weight.clone(), prepared=prepared)
+        if prepared.bytes:  # not of each type on each processor
+            with pytest.raises(flhost.InvalidArgument, match="argument 'weight' is not the tensor that was prepared"):
+                flhost.ops.replicated_linear(x, weight.clone(), prepared=prepared)
 
 
 @pytest.mark.parametrize("versioned", [True, False])
