@@ -27,6 +27,8 @@ typedef struct fl_py_op {
   char *doc;            /* signature and docstring */
 } fl_py_op;
 
+typedef struct fl_py_weights fl_py_weights; /* prepared.h */
+
 /* Keywords that each call takes beside the op's arguments. */
 enum { FL_PY_OUT, FL_PY_STREAM, FL_PY_PREPARED, FL_PY_KEYWORDS };
 
@@ -35,7 +37,7 @@ typedef struct fl_py_frame {
   const fl_py_op *op;
   PyObject *like;                      /* the first tensor, borrowed from the caller; NULL: none */
   PyObject *keywords[FL_PY_KEYWORDS];  /* NULL: not given */
-  struct fl_py_prepared *prepared;     /* what `prepared` is; NULL: not given */
+  fl_py_weights *prepared;             /* what `prepared` is; NULL: not given */
   PyObject *given[FL_PY_MOST_RESULTS]; /* the results that `out` gives; NULL: none for this one */
   fl_py_stream stream;
   uint32_t n_borrowed, n_later, n_ints;

@@ -8,6 +8,7 @@
 static PyMethodDef functions[] = {
     {"_log_end", fl_py_log_end, METH_NOARGS, "For atexit: from now on the log goes to standard error."},
     {"_use_openmp", fl_py_use_openmp, METH_VARARGS, "For flhost.torch.use_threads."},
+    {"_prepared_of", fl_py_prepared_of, METH_O, "For flhost.torch: the Prepared of a handle."},
     {NULL, NULL, 0, NULL},
 };
 

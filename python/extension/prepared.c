@@ -2,41 +2,137 @@
 #include "python/extension/prepared.h"
 #include "python/extension/python_impl.h"
 
+#include <pthread.h>
+#include <stdlib.h>
+
 static PyTypeObject *prepared_type;
 
-/* _core.Prepared. The GIL guards it. */
+/* What fl_prepare made, until it is closed and no call has it any more. */
+struct fl_py_weights {
+  fl_op *op;
+  fl_host *host;
+  const fl_prepared *made; /* NULL: nothing was */
+  DLDevice device;
+  uint32_t calls; /* that are under way with it; the lock guards it, and what follows */
+  bool closed;
+  uint32_t slot;   /* among the handles, from 1; 0: none */
+  PyObject *owner; /* the Prepared, borrowed; with the GIL, while they are not closed */
+};
+
+/* _core.Prepared */
 typedef struct fl_py_prepared {
   PyObject_HEAD fl_py_op *op; /* a reference, which keeps the host, too */
-  const fl_prepared *made;    /* NULL: the implementation prepares nothing, or it was freed */
+  fl_py_weights *weights;     /* NULL: closed */
   PyObject *tensors;          /* what it was made of: others must not come to lie at their addresses */
-  DLDevice device;
   uint64_t bytes;
   char impl_id[FL_NAME_MAX + 1]; /* "": nothing was prepared */
-  Py_ssize_t calls;              /* that are under way with it */
-  bool closed;
 } fl_py_prepared;
+
+/* For calls of torch's, which do not hold the GIL. Nothing else is waited for while it is held. */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+
+static void take_lock(void) {
+  pthread_mutex_lock(&lock);
+}
+
+static void release_lock(void) {
+  pthread_mutex_unlock(&lock);
+}
+
+/* --------------------------------------------------------------------------------------------------------- handles */
+
+/* Weights by number. A slot's next weights have another number, so that an old one finds nothing. */
+static struct slot {
+  fl_py_weights *weights; /* NULL: free */
+  uint32_t generation;
+} * slots;
+static uint32_t n_slots;
+
+static int64_t handle_of(uint32_t slot) {
+  return (int64_t)slots[slot - 1].generation << 32 | slot;
+}
+
+/* A slot for weights that have none: 0, if there is no memory. The lock is held. */
+static uint32_t find_slot(fl_py_weights *weights) {
+  uint32_t i = 0;
+  while (i < n_slots && slots[i].weights)
+    i++;
+  if (i == n_slots) {
+    struct slot *more = realloc(slots, (n_slots + 64) * sizeof *more);
+    if (!more)
+      return 0;
+    memset(more + n_slots, 0, 64 * sizeof *more);
+    slots = more;
+    n_slots += 64;
+  }
+  slots[i].weights = weights;
+  slots[i].generation = (slots[i].generation + 1) & INT32_MAX;
+  return i + 1;
+}
 
 /* -------------------------------------------------------------------------------------------------------- lifetime */
 
-/* On a device when its work is done: a call that is back may still be queued there. */
-static void free_made(const fl_py_prepared *prepared, const fl_prepared *made) {
-  if (fl_py_has_streams(prepared->device))
-    fl_device_synchronize(prepared->op->host->host, prepared->device, NULL, true);
-  fl_prepared_free(made);
+/* On a device when its work is done: a call that is back may still be queued there. Not with the GIL. */
+static void free_weights(fl_py_weights *weights) {
+  if (weights->made && fl_py_has_streams(weights->device))
+    fl_device_synchronize(weights->host, weights->device, NULL, true);
+  fl_prepared_free(weights->made);
+  free(weights);
 }
 
-/* No call takes it from now on; it is freed at once, or by the last call that is under way with it. */
+/* No call takes them from now on. They are freed at once, or by the last call that is under way. */
+static void close_weights(fl_py_weights *weights) {
+  take_lock();
+  bool last = !weights->calls;
+  weights->closed = true;
+  if (weights->slot)
+    slots[weights->slot - 1].weights = NULL;
+  release_lock();
+  if (last)
+    FL_PY_WITHOUT_GIL(free_weights(weights));
+}
+
+/* They are to be freed. */
+static bool leave(fl_py_weights *weights) {
+  take_lock();
+  bool last = !--weights->calls && weights->closed;
+  release_lock();
+  return last;
+}
+
+/* NULL: nothing has that handle. The lock is held. */
+static fl_py_weights *find_weights(int64_t handle) {
+  uint32_t slot = (uint32_t)handle;
+  return slot && slot <= n_slots && handle_of(slot) == handle ? slots[slot - 1].weights : NULL;
+}
+
+fl_py_weights *fl_py_weights_enter(int64_t handle, const fl_op *op, const fl_prepared **made, const char **why) {
+  take_lock();
+  fl_py_weights *found = find_weights(handle);
+  *why = !found ? "it was closed, or is no handle" : found->op != op ? "it was made for another op" : NULL;
+  if (*why)
+    found = NULL;
+  else {
+    found->calls++;
+    *made = found->made;
+  }
+  release_lock();
+  return found;
+}
+
+void fl_py_weights_leave(fl_py_weights *weights) {
+  if (leave(weights))
+    free_weights(weights);
+}
+
 static void close_prepared(fl_py_prepared *prepared) {
-  prepared->closed = true;
-  if (prepared->calls)
-    return;
-  const fl_prepared *made = prepared->made;
+  fl_py_weights *weights = prepared->weights;
   PyObject *tensors = prepared->tensors;
-  prepared->made = NULL;
+  prepared->weights = NULL;
   prepared->tensors = NULL;
   prepared->bytes = 0;
-  if (made)
-    FL_PY_WITHOUT_GIL(free_made(prepared, made));
+  if (weights)
+    close_weights(weights);
   Py_XDECREF(tensors);
 }
 
@@ -58,7 +154,7 @@ static void prepared_dealloc(PyObject *self) {
   PyObject *kind, *value, *traceback; /* a tensor's end may run Python code */
   PyErr_Fetch(&kind, &value, &traceback);
   close_prepared(prepared);
-  Py_DECREF((PyObject *)prepared->op);
+  Py_XDECREF((PyObject *)prepared->op);
   ((freefunc)PyType_GetSlot(type, Py_tp_free))(self);
   Py_DECREF(type);
   PyErr_Restore(kind, value, traceback);
@@ -66,35 +162,47 @@ static void prepared_dealloc(PyObject *self) {
 
 /* ---------------------------------------------------------------------------------------------------------- making */
 
-/* The objects of the arguments that something was made of. */
-static PyObject *tensors_of(const fl_py_op *op, uint64_t set, PyObject *const *objects, uint32_t n) {
+/* The objects of the arguments that something was made of; where they lie. */
+static PyObject *tensors_of(const fl_py_frame *frame, uint64_t set, PyObject *const *objects, uint32_t n,
+                            DLDevice *device) {
   PyObject *tensors = PyList_New(0);
-  for (uint32_t i = 0; tensors && i < n && i < op->n_arguments && i < 64; i++)
-    if (set >> i & 1 && objects[i] && PyList_Append(tensors, objects[i]))
+  for (uint32_t i = 0; tensors && i < n && i < 64; i++) {
+    if (!(set >> i & 1) || !objects[i] || frame->values[i].type != FL_TENSOR)
+      continue;
+    *device = frame->values[i].v.tensor->device;
+    if (PyList_Append(tensors, objects[i]))
       Py_CLEAR(tensors);
+  }
   return tensors;
 }
 
-/* Takes `made` over; NULL: nothing was made. */
+static fl_py_weights *new_weights(const fl_py_op *op, const fl_prepared *made, DLDevice device) {
+  fl_py_weights *weights = calloc(1, sizeof *weights);
+  if (weights)
+    *weights = (fl_py_weights){.op = op->op, .host = op->host->host, .made = made, .device = device};
+  else
+    PyErr_NoMemory();
+  return weights;
+}
+
+/* Takes `made` over; NULL: nothing was made. `objects` are the call's n arguments. */
 static PyObject *new_prepared(fl_py_frame *frame, const fl_prepared *made, PyObject *const *objects, uint32_t n) {
   fl_prepared_info info = {.size = sizeof info, .impl_id = ""};
-  fl_py_prepared *prepared = (fl_py_prepared *)PyType_GenericAlloc(prepared_type, 0);
-  if (prepared) {
-    prepared->op = (fl_py_op *)Py_NewRef((PyObject *)frame->op);
-    prepared->device = (DLDevice){kDLCPU, 0};
-  }
+  DLDevice device = {kDLCPU, 0};
   if (made)
     fl_get_prepared_info(made, &info);
-  PyObject *tensors = prepared ? tensors_of(frame->op, info.arguments, objects, n) : NULL;
-  if (!tensors) {
+  PyObject *tensors = tensors_of(frame, info.arguments, objects, n, &device);
+  fl_py_prepared *prepared = tensors ? (fl_py_prepared *)PyType_GenericAlloc(prepared_type, 0) : NULL;
+  fl_py_weights *weights = prepared ? new_weights(frame->op, made, device) : NULL;
+  if (!weights) {
     FL_PY_WITHOUT_GIL(fl_prepared_free(made));
     Py_XDECREF((PyObject *)prepared);
+    Py_XDECREF(tensors);
     return NULL;
   }
-  for (uint32_t i = 0; made && i < frame->op->n_arguments && i < 64; i++)
-    if (info.arguments >> i & 1 && frame->values[i].type == FL_TENSOR)
-      prepared->device = frame->values[i].v.tensor->device;
-  prepared->made = made;
+  prepared->op = (fl_py_op *)Py_NewRef((PyObject *)frame->op);
+  prepared->weights = weights;
+  weights->owner = (PyObject *)prepared;
   prepared->tensors = tensors;
   prepared->bytes = info.bytes;
   snprintf(prepared->impl_id, sizeof prepared->impl_id, "%s", info.impl_id);
@@ -123,6 +231,14 @@ PyObject *fl_py_prepare(PyObject *self, PyObject *const *arguments, Py_ssize_t n
 /* ------------------------------------------------------------------------------------------------------------- calls
  */
 
+static void raise_closed(const char *op, const char *what) {
+  PyObject *words = PyUnicode_FromFormat("%s: %s: it was closed, prepare the weights again", op, what);
+  const char *text = words ? PyUnicode_AsUTF8AndSize(words, NULL) : NULL;
+  if (text)
+    fl_py_raise_message(FL_ESTATE, text);
+  Py_XDECREF(words);
+}
+
 bool fl_py_prepared_enter(fl_py_frame *frame, PyObject *object) {
   const char *op = frame->op->op_name;
   fl_py_prepared *prepared = (fl_py_prepared *)object;
@@ -139,27 +255,21 @@ bool fl_py_prepared_enter(fl_py_frame *frame, PyObject *object) {
                       prepared->op->host->host == frame->op->host->host ? "" : " of another host", op);
     return false;
   }
-  if (prepared->closed) {
-    PyObject *words = PyUnicode_FromFormat("%s: argument 'prepared': it was closed, prepare the weights again", op);
-    const char *text = words ? PyUnicode_AsUTF8AndSize(words, NULL) : NULL;
-    if (text)
-      fl_py_raise_message(FL_ESTATE, text);
-    Py_XDECREF(words);
+  if (!prepared->weights) {
+    raise_closed(op, "argument 'prepared'");
     return false;
   }
-  prepared->calls++;
-  frame->prepared = prepared;
-  frame->call.prepared = prepared->made;
+  take_lock();
+  prepared->weights->calls++;
+  release_lock();
+  frame->prepared = prepared->weights;
+  frame->call.prepared = prepared->weights->made;
   return true;
 }
 
-void fl_py_prepared_leave(fl_py_prepared *prepared) {
-  PyObject *kind, *value, *traceback;
-  if (--prepared->calls || !prepared->closed)
-    return;
-  PyErr_Fetch(&kind, &value, &traceback);
-  close_prepared(prepared);
-  PyErr_Restore(kind, value, traceback);
+void fl_py_prepared_leave(fl_py_weights *weights) {
+  if (leave(weights))
+    FL_PY_WITHOUT_GIL(free_weights(weights));
 }
 
 /* ----------------------------------------------------------------------------------------------- attributes, methods
@@ -183,14 +293,43 @@ static PyObject *get_bytes(PyObject *self, void *none) {
 
 static PyObject *get_closed(PyObject *self, void *none) {
   (void)none;
-  return PyBool_FromLong(((fl_py_prepared *)self)->closed);
+  return PyBool_FromLong(!((fl_py_prepared *)self)->weights);
+}
+
+static PyObject *get_handle(PyObject *self, void *none) {
+  const fl_py_prepared *prepared = (fl_py_prepared *)self;
+  fl_py_weights *weights = prepared->weights;
+  (void)none;
+  if (!weights) {
+    raise_closed(prepared->op->op_name, "prepared weights");
+    return NULL;
+  }
+  take_lock();
+  if (!weights->slot)
+    weights->slot = find_slot(weights);
+  int64_t handle = weights->slot ? handle_of(weights->slot) : 0;
+  release_lock();
+  return handle ? PyLong_FromLongLong(handle) : PyErr_NoMemory();
+}
+
+PyObject *fl_py_prepared_of(PyObject *module, PyObject *number) {
+  int64_t handle = PyLong_AsLongLong(number);
+  (void)module;
+  if (handle == -1 && PyErr_Occurred())
+    return NULL;
+  take_lock();
+  fl_py_weights *found = find_weights(handle);
+  release_lock();
+  return found ? Py_NewRef(found->owner)
+               : fl_py_raise_value("argument 'prepared': it was closed, or is no handle, expected the handle of what "
+                                   "prepare gave");
 }
 
 static PyObject *prepared_repr(PyObject *self) {
   const fl_py_prepared *prepared = (fl_py_prepared *)self;
-  if (prepared->closed)
+  if (!prepared->weights)
     return PyUnicode_FromFormat("<flhost prepared weights of %s: closed>", prepared->op->op_name);
-  if (!prepared->made)
+  if (!prepared->weights->made)
     return PyUnicode_FromFormat("<flhost prepared weights of %s: none>", prepared->op->op_name);
   return PyUnicode_FromFormat("<flhost prepared weights of %s: %llu bytes for %s>", prepared->op->op_name,
                               (unsigned long long)prepared->bytes, prepared->impl_id);
@@ -216,6 +355,8 @@ static PyGetSetDef attributes[] = {
     {"op", get_op, NULL, "The op whose calls take it.", NULL},
     {"impl_id", get_impl_id, NULL, "The implementation that uses it; None: nothing was prepared.", NULL},
     {"bytes", get_bytes, NULL, "The memory that it takes; 0 where nothing was prepared, and when it is closed.", NULL},
+    {"handle", get_handle, NULL,
+     "A number that stands for it in this process until it is closed; flhost.torch.handle makes a tensor of it.", NULL},
     {"closed", get_closed, NULL, "Was it closed?", NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };
@@ -228,7 +369,7 @@ static PyMethodDef methods[] = {
     {NULL, NULL, 0, NULL},
 };
 
-static PyType_Slot slots[] = {
+static PyType_Slot type_slots[] = {
     {Py_tp_dealloc, prepared_dealloc},
     {Py_tp_traverse, prepared_traverse},
     {Py_tp_clear, prepared_clear},
@@ -241,9 +382,11 @@ static PyType_Slot slots[] = {
     {0, NULL},
 };
 static PyType_Spec spec = {"flhost._core.Prepared", sizeof(fl_py_prepared), 0,
-                           Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_DISALLOW_INSTANTIATION, slots};
+                           Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_DISALLOW_INSTANTIATION, type_slots};
 
 int fl_py_prepared_add(PyObject *module) {
+  if (pthread_atfork(take_lock, release_lock, release_lock))
+    return PyErr_NoMemory(), -1;
   prepared_type = (PyTypeObject *)PyType_FromSpec(&spec);
   return prepared_type ? PyModule_AddObjectRef(module, "Prepared", (PyObject *)prepared_type) : -1;
 }
