@@ -109,6 +109,7 @@ static const struct {
     {"VLLM_FL_GUARD", "1", "VLLM_FL_GUARD", "true", "false", NULL, NULL},
     {"VLLM_FL_CANARY", "20", "VLLM_FL_CANARY", "20", "0", NULL, NULL},
     {"VLLM_FL_EVIDENCE", "/var/e", "VLLM_FL_EVIDENCE", "\"/var/e\"", "null", NULL, NULL},
+    {"VLLM_FL_PREPARE_WEIGHTS", "1", "prepare_weights", "true", "false", "prepare_weights: true", "true"},
 };
 enum { N_ROWS = sizeof rows / sizeof *rows };
 

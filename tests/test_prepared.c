@@ -347,11 +347,11 @@ START_TEST(another_tensor_is_refused) {
   ck_ok(fl_prepare(op, &w.call, &w.call.prepared));
   const DLTensor right = w.dl[1];
   w.values[1] = fl_tensor(&other.dl[1]);
-  assert_refused(&w,
-                 "weighted: argument 'weight' is not the tensor that fl_prepare was given: it lies elsewhere; prepare "
-                 "this one, or leave fl_call.prepared NULL");
+  assert_refused(
+      &w, "weighted: argument 'weight' is not the tensor that was prepared: it lies elsewhere; prepare this one, "
+          "or call without prepared weights");
   w.values[1] = fl_none();
-  assert_refused(&w, "'weight' is not the tensor that fl_prepare was given: it is none;");
+  assert_refused(&w, "'weight' is not the tensor that was prepared: it is none;");
   w.values[1] = fl_tensor(&w.dl[1]);
   w.dl[1].ndim = 2;
   w.dl[1].shape = wide;
@@ -431,6 +431,32 @@ START_TEST(what_there_is_is_counted) {
   fl_prepared_free(made[0]);
   ck_assert_uint_eq(fl_prepared_bytes(host), 0);
   ck_ok(fl_prepare(op, &w.call, &made[0])); /* left to the host: valgrind and the address sanitizer see that it ends */
+}
+END_TEST
+
+START_TEST(it_says_whose_it_is_and_of_which_arguments) {
+  weighted w;
+  fl_prepared_info info = {.size = sizeof info};
+  begin(&w);
+  ck_ok(fl_prepare(op, &w.call, &w.call.prepared));
+  ck_ok(fl_get_prepared_info(w.call.prepared, &info));
+  ck_assert_str_eq(info.impl_id, "default.flagos");
+  ck_assert_uint_eq(info.bytes, D * sizeof(float));
+  ck_assert_uint_eq(info.arguments, 2);
+  fl_prepared_free(w.call.prepared);
+  choose("vendor.beyond");
+  ck_ok(fl_prepare(op, &w.call, &w.call.prepared));
+  ck_ok(fl_get_prepared_info(w.call.prepared, &info));
+  ck_assert_str_eq(info.impl_id, "vendor.beyond");
+  ck_assert_uint_eq(info.arguments, 3);
+  info.size--;
+  ck_assert_int_eq(fl_get_prepared_info(w.call.prepared, &info), FL_EINVAL);
+  ck_contains(fl_error_message(), "set .size = sizeof(fl_prepared_info)");
+  fl_prepared_free(w.call.prepared);
+  ck_assert_int_eq(fl_get_prepared_info(w.call.prepared, NULL), FL_EINVAL);
+  info.size++;
+  ck_assert_int_eq(fl_get_prepared_info(NULL, &info), FL_EINVAL);
+  ck_assert_str_eq(fl_error_message(), "fl_get_prepared_info: prepared is NULL, expected what fl_prepare made");
 }
 END_TEST
 
@@ -553,6 +579,7 @@ static void add_tests(TCase *tests) {
   tcase_add_test(tests, other_strides_are_refused);
   tcase_add_test(tests, another_op_or_host_refuses_it);
   tcase_add_test(tests, what_there_is_is_counted);
+  tcase_add_test(tests, it_says_whose_it_is_and_of_which_arguments);
   tcase_add_test(tests, who_prepares_is_shown);
   tcase_add_test(tests, it_outlives_its_plugin);
   tcase_add_test(tests, a_forked_child_uses_it);

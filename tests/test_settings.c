@@ -258,7 +258,7 @@ static void run_file(const invalid *row) {
 #define KEYS                                                                                                           \
   "prefer, strict, host_fallback, op_backends, allow_vendors, deny_vendors, flagos_whitelist, flagos_blacklist, "      \
   "oot_blacklist, "                                                                                                    \
-  "custom_ops, communicator, comm_timeout_s, preserve_inputs, retry_first_s, retry_max_s"
+  "custom_ops, communicator, comm_timeout_s, preserve_inputs, retry_first_s, retry_max_s, prepare_weights"
 
 START_TEST(C1_unknown_and_repeated_keys) {
   static const invalid rows[] = {

@@ -311,13 +311,15 @@ static const char stubs_begin[] =
     "\n"
     "A result is of the kind of the first tensor; `out` takes the results instead, a tuple where there are several. "
     "`stream` is\n"
-    "the address of the device's stream, that of the first tensor's library otherwise. Ops of plugins are there, too, "
-    "without a\n"
-    "type.\n"
+    "the address of the device's stream, that of the first tensor's library otherwise. `prepared` is what "
+    "flhost.prepare made of the\n"
+    "weights. Ops of plugins are there, too, without a type.\n"
     "\"\"\"\n"
     "\n"
     "from collections.abc import Callable, Sequence\n"
     "from typing import Any, Protocol, TypeVar\n"
+    "\n"
+    "from ._core import Prepared\n"
     "\n"
     "class _Tensor(Protocol):\n"
     "    def __dlpack__(self, *arguments: Any, **keywords: Any) -> Any: ...\n"
@@ -409,7 +411,7 @@ static bool write_stubs(fl_text *text, fl_schema *const *schemas, size_t n) {
       add_python_results(text, schema, schema->n_results == 1 ? "_Tensor" : "_Tensor | None", "None");
       fl_text_add(text, " | ");
     }
-    fl_text_add(text, "None = None,\n    stream: int | None = None,\n) -> ");
+    fl_text_add(text, "None = None,\n    stream: int | None = None,\n    prepared: Prepared | None = None,\n) -> ");
     add_python_results(text, schema, has_tensor ? "_T" : "Any", NULL);
     fl_text_add(text, ":\n    \"\"\"%s\"\"\"\n\n", schema->doc);
   }

@@ -142,8 +142,8 @@ fl_status fl_prepared_check(const fl_op *op, const fl_call *call) {
     if (!is_same(&record->weights[i], call, &why)) {
       fl_status status =
           fl_error(FL_EINVAL,
-                   "%s: argument '%s' is not the tensor that fl_prepare was given: %s; prepare this one, "
-                   "or leave fl_call.prepared NULL",
+                   "%s: argument '%s' is not the tensor that was prepared: %s; prepare this one, or call without "
+                   "prepared weights",
                    op->name, op->schema->values[record->weights[i].index].name, why.text ? why.text : "it is another");
       fl_text_free(&why);
       return status;
@@ -258,6 +258,20 @@ uint64_t fl_prepared_sum_locked(const fl_op *op, const char *impl_id, uint64_t *
       ++*count;
     }
   return sum;
+}
+
+fl_status fl_get_prepared_info(const fl_prepared *prepared, fl_prepared_info *info) {
+  const fl_prepared_record *record = (const fl_prepared_record *)prepared;
+  fl_status status = fl_sized_check(info, sizeof *info, "fl_get_prepared_info: the info's", "fl_prepared_info");
+  if (status)
+    return status;
+  if (!record)
+    return fl_error(FL_EINVAL, "fl_get_prepared_info: prepared is NULL, expected what fl_prepare made");
+  fl_prepared_info found = {.impl_id = record->impl_id, .bytes = record->shown.bytes};
+  for (uint32_t i = 0; i < record->n; i++)
+    found.arguments |= UINT64_C(1) << record->weights[i].index;
+  fl_sized_give(info, &found, sizeof found);
+  return FL_OK;
 }
 
 uint64_t fl_prepared_bytes(fl_host *host) {

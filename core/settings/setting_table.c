@@ -166,6 +166,11 @@ const fl_setting_row fl_setting_table[FL_N_SETTINGS] = {
                              "$XDG_STATE_HOME/flhost/evidence", 0, 0,
                              "where canary mode saves calls that went wrong, 64 files at most of 256 MiB at most, for "
                              "flhost run; counts beside VLLM_FL_CONFIG"},
+    [FL_SETTING_PREPARE_WEIGHTS] =
+        {"VLLM_FL_PREPARE_WEIGHTS", "prepare_weights", &fl_type_bool, NULL, NULL, "0", NULL, 0, 0,
+         "1: vLLM's linear layers and head have their weights prepared once they are loaded, "
+         "which takes their memory once more; weights that change later have to be loaded "
+         "by vLLM's own ways"},
 };
 
 /* Names that the peer reads and flhost does not: a hint is more use than a guess at a slip of the keyboard. */

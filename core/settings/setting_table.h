@@ -50,6 +50,7 @@ typedef enum fl_setting_id {
   FL_SETTING_GUARD,
   FL_SETTING_CANARY,
   FL_SETTING_EVIDENCE,
+  FL_SETTING_PREPARE_WEIGHTS,
   FL_N_SETTINGS
 } fl_setting_id;
 

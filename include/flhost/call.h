@@ -128,6 +128,17 @@ FL_API fl_status fl_prepare(fl_op *op, const fl_call *call, const fl_prepared **
 /* Before the host is destroyed, which frees what is left. NULL is ignored. */
 FL_API void fl_prepared_free(const fl_prepared *prepared);
 
+/* What fl_prepare made of a call. */
+typedef struct fl_prepared_info {
+  uint32_t size;       /* sizeof(fl_prepared_info) */
+  const char *impl_id; /* the implementation that made it, and uses it; valid until it is freed */
+  uint64_t bytes;
+  uint64_t arguments; /* the tensors that it was made of, 1 << index of each: those a call has to bring again */
+} fl_prepared_info;
+
+/* info->size is set by the caller. FL_EINVAL: a null pointer, or another size. Any thread may call it. */
+FL_API fl_status fl_get_prepared_info(const fl_prepared *prepared, fl_prepared_info *info);
+
 /* Bytes of all that fl_prepare made in this host and nobody freed. For one implementation: fl_get_counters. */
 FL_API uint64_t fl_prepared_bytes(fl_host *host);
 

@@ -4,11 +4,14 @@
  * the results.
  */
 #include "python/extension/call.h"
+#include "python/extension/prepared.h"
 #include "python/extension/python_impl.h"
 
 #include <flhost/testing.h>
 
-static PyObject *name_out, *name_stream;
+static const char *const keyword_words[FL_PY_KEYWORDS] = {
+    [FL_PY_OUT] = "out", [FL_PY_STREAM] = "stream", [FL_PY_PREPARED] = "prepared"};
+static PyObject *keyword_names[FL_PY_KEYWORDS]; /* interned */
 
 /* --------------------------------------------------------------------------------------------------------- arguments
  */
@@ -101,30 +104,29 @@ static bool take_later(fl_py_frame *frame) {
   return true;
 }
 
-/* The argument of that name; n_arguments and n_arguments + 1 stand for `out` and `stream`; -1: none. */
+/* The argument of that name; behind the arguments stand the keywords; -1: none. */
 static int find_name(const fl_py_op *op, PyObject *name) {
   for (uint32_t i = 0; i < op->n_arguments; i++)
     if (op->values[i].name == name)
       return (int)i;
-  if (name == name_out)
-    return (int)op->n_arguments;
-  if (name == name_stream)
-    return (int)op->n_arguments + 1;
+  for (int k = 0; k < FL_PY_KEYWORDS; k++)
+    if (keyword_names[k] == name)
+      return (int)op->n_arguments + k;
   for (uint32_t i = 0; i < op->n_arguments; i++)
     if (!PyUnicode_Compare(op->values[i].name, name))
       return (int)i;
-  return !PyUnicode_Compare(name_out, name)      ? (int)op->n_arguments
-         : !PyUnicode_Compare(name_stream, name) ? (int)op->n_arguments + 1
-                                                 : -1;
+  for (int k = 0; k < FL_PY_KEYWORDS; k++)
+    if (!PyUnicode_Compare(keyword_names[k], name))
+      return (int)op->n_arguments + k;
+  return -1;
 }
 
 static bool refuse_name(const fl_py_op *op, PyObject *name) {
-  const char *words[FL_PY_MOST_VALUES + 2], *word = PyUnicode_AsUTF8AndSize(name, NULL);
+  const char *words[FL_PY_MOST_VALUES + FL_PY_KEYWORDS], *word = PyUnicode_AsUTF8AndSize(name, NULL);
   for (uint32_t i = 0; i < op->n_arguments; i++)
     words[i] = op->values[i].schema->name;
-  words[op->n_arguments] = "out";
-  words[op->n_arguments + 1] = "stream";
-  const char *nearest = word ? fl_nearest_word(word, words, op->n_arguments + 2) : NULL;
+  memcpy(words + op->n_arguments, keyword_words, sizeof keyword_words);
+  const char *nearest = word ? fl_nearest_word(word, words, op->n_arguments + FL_PY_KEYWORDS) : NULL;
   PyErr_Clear();
   fl_py_raise_type(nearest ? "%s: there is no argument '%S'; did you mean '%s'? %s"
                            : "%s: there is no argument '%S', expected%s those of %s",
@@ -143,10 +145,8 @@ static bool place_arguments(fl_py_frame *frame, PyObject *const *arguments, Py_s
     int i = find_name(op, name);
     if (i < 0)
       return refuse_name(op, name);
-    if (i == (int)op->n_arguments)
-      frame->out = Py_IsNone(object) ? NULL : object;
-    else if (i > (int)op->n_arguments)
-      frame->stream_object = Py_IsNone(object) ? NULL : object;
+    if (i >= (int)op->n_arguments)
+      frame->keywords[i - (int)op->n_arguments] = Py_IsNone(object) ? NULL : object;
     else if (frame->objects[i]) {
       fl_py_raise_type("%s: argument '%S': given twice, by position and by name", op->op_name, name);
       return false;
@@ -182,7 +182,9 @@ bool fl_py_frame_begin(fl_py_frame *frame, const fl_py_op *op, PyObject *const *
   uint32_t given = (uint32_t)n;
   bool done = true;
   frame->op = op;
-  frame->like = frame->out = frame->stream_object = NULL;
+  frame->like = NULL;
+  memset(frame->keywords, 0, sizeof frame->keywords);
+  frame->prepared = NULL;
   frame->stream = (fl_py_stream){false, NULL};
   frame->n_borrowed = frame->n_later = frame->n_ints = 0;
   frame->call =
@@ -194,7 +196,8 @@ bool fl_py_frame_begin(fl_py_frame *frame, const fl_py_op *op, PyObject *const *
   }
   if (keywords) {
     if (!place_arguments(frame, arguments, n, keywords) ||
-        (frame->stream_object && !read_stream(frame, frame->stream_object)))
+        (frame->keywords[FL_PY_STREAM] && !read_stream(frame, frame->keywords[FL_PY_STREAM])) ||
+        (frame->keywords[FL_PY_PREPARED] && !fl_py_prepared_enter(frame, frame->keywords[FL_PY_PREPARED])))
       return false;
     objects = frame->objects;
     given = op->n_arguments;
@@ -213,44 +216,49 @@ bool fl_py_frame_begin(fl_py_frame *frame, const fl_py_op *op, PyObject *const *
 void fl_py_frame_end(fl_py_frame *frame) {
   for (uint32_t i = 0; i < frame->n_borrowed; i++)
     fl_py_give_back(&frame->borrowed[i]);
+  if (frame->prepared)
+    fl_py_prepared_leave(frame->prepared);
 }
 
 /* ----------------------------------------------------------------------------------------------------------- results
  */
 
-/* The results that `out` gives, as borrowed references; NULL: none for this one. */
-static bool spread_out(fl_py_frame *frame, PyObject **given) {
+/* The results that `out` gives, as borrowed references. */
+static bool spread_out(fl_py_frame *frame) {
   const fl_py_op *op = frame->op;
+  PyObject *out = frame->keywords[FL_PY_OUT], **given = frame->given;
   for (uint32_t r = 0; r < op->n_results; r++)
     given[r] = NULL;
-  if (!frame->out)
+  if (!out)
     return true;
-  if (!PyTuple_Check(frame->out)) {
+  if (!PyTuple_Check(out)) {
     if (op->n_results == 1) {
-      given[0] = frame->out;
+      given[0] = out;
       return true;
     }
     fl_py_raise_type("%s: argument 'out': one object, expected a tuple of %u: %s", op->op_name, (unsigned)op->n_results,
                      fl_op_schema(op->op));
     return false;
   }
-  Py_ssize_t n = PyTuple_Size(frame->out);
+  Py_ssize_t n = PyTuple_Size(out);
   if (n != (Py_ssize_t)op->n_results) {
     fl_py_raise_type("%s: argument 'out': %zd results, expected %u: %s", op->op_name, n, (unsigned)op->n_results,
                      fl_op_schema(op->op));
     return false;
   }
   for (Py_ssize_t r = 0; r < n; r++) {
-    PyObject *item = PyTuple_GetItem(frame->out, r);
+    PyObject *item = PyTuple_GetItem(out, r);
     given[r] = Py_IsNone(item) ? NULL : item;
   }
   return true;
 }
 
-/* Sets the results' values: what `out` gives, new tensors where the op gives one, none. */
-static bool prepare_results(fl_py_frame *frame, PyObject **given) {
+bool fl_py_frame_results(fl_py_frame *frame) {
   const fl_py_op *op = frame->op;
+  PyObject **given = frame->given;
   uint32_t n = op->n_arguments, missing = 0;
+  if (!spread_out(frame))
+    return false;
   for (uint32_t r = 0; r < op->n_results; r++) {
     const fl_argument *schema = op->values[n + r].schema;
     frame->made[r] = NULL;
@@ -285,22 +293,22 @@ static bool prepare_results(fl_py_frame *frame, PyObject **given) {
   return true;
 }
 
-static PyObject *result_of(fl_py_frame *frame, uint32_t r, PyObject *given) {
+static PyObject *result_of(fl_py_frame *frame, uint32_t r) {
   const fl_value *value = &frame->values[frame->op->n_arguments + r];
-  if (given)
-    return Py_NewRef(given);
+  if (frame->given[r])
+    return Py_NewRef(frame->given[r]);
   return value->type == FL_TENSOR ? fl_py_made(frame->like, frame->made[r]) : fl_py_value_object(value);
 }
 
-static PyObject *results_of(fl_py_frame *frame, PyObject **given) {
+static PyObject *results_of(fl_py_frame *frame) {
   uint32_t n = frame->op->n_results;
   if (n == 1)
-    return result_of(frame, 0, given[0]);
+    return result_of(frame, 0);
   if (!n)
     return Py_NewRef(Py_None);
   PyObject *results = PyTuple_New(n);
   for (uint32_t r = 0; results && r < n; r++) {
-    PyObject *result = result_of(frame, r, given[r]);
+    PyObject *result = result_of(frame, r);
     if (!result || PyTuple_SetItem(results, r, result))
       Py_CLEAR(results);
   }
@@ -313,15 +321,14 @@ static PyObject *results_of(fl_py_frame *frame, PyObject **given) {
 PyObject *fl_py_call(PyObject *self, PyObject *const *arguments, Py_ssize_t n, PyObject *keywords) {
   const fl_py_op *op = (fl_py_op *)self;
   fl_py_frame frame;
-  PyObject *given[FL_PY_MOST_RESULTS], *result = NULL;
+  PyObject *result = NULL;
   fl_status status = FL_OK;
-  bool done = fl_py_frame_begin(&frame, op, arguments, n, keywords) && spread_out(&frame, given) &&
-              prepare_results(&frame, given);
+  bool done = fl_py_frame_begin(&frame, op, arguments, n, keywords) && fl_py_frame_results(&frame);
   frame.call.stream = frame.stream.address;
   if (done) {
     FL_PY_UNDER_POLICY(op->host, done, status, status = fl_invoke(op->op, &frame.call));
     if (done)
-      result = results_of(&frame, given);
+      result = results_of(&frame);
     else
       fl_py_restore_passing();
   }
@@ -350,7 +357,8 @@ PyObject *fl_py_infer(PyObject *self, PyObject *const *arguments, Py_ssize_t n, 
 
 int fl_py_call_add(PyObject *module) {
   (void)module;
-  name_out = PyUnicode_InternFromString("out");
-  name_stream = PyUnicode_InternFromString("stream");
-  return name_out && name_stream ? 0 : -1;
+  for (int k = 0; k < FL_PY_KEYWORDS; k++)
+    if (!(keyword_names[k] = PyUnicode_InternFromString(keyword_words[k])))
+      return -1;
+  return 0;
 }

@@ -27,11 +27,18 @@ typedef struct fl_py_op {
   char *doc;            /* signature and docstring */
 } fl_py_op;
 
+typedef struct fl_py_weights fl_py_weights; /* prepared.h */
+
+/* Keywords that each call takes beside the op's arguments. */
+enum { FL_PY_OUT, FL_PY_STREAM, FL_PY_PREPARED, FL_PY_KEYWORDS };
+
 /* What a call holds while it lasts. Not cleared: only what the counts say is set. */
 typedef struct fl_py_frame {
   const fl_py_op *op;
-  PyObject *like;                /* the first tensor, borrowed from the caller; NULL: none */
-  PyObject *out, *stream_object; /* keywords; NULL: not given */
+  PyObject *like;                      /* the first tensor, borrowed from the caller; NULL: none */
+  PyObject *keywords[FL_PY_KEYWORDS];  /* NULL: not given */
+  fl_py_weights *prepared;             /* what `prepared` is; NULL: not given */
+  PyObject *given[FL_PY_MOST_RESULTS]; /* the results that `out` gives; NULL: none for this one */
   fl_py_stream stream;
   uint32_t n_borrowed, n_later, n_ints;
   fl_call call;
@@ -54,6 +61,9 @@ static inline fl_py_place fl_py_place_of(const fl_py_op *op, uint32_t i) {
 bool fl_py_frame_begin(fl_py_frame *frame, const fl_py_op *op, PyObject *const *arguments, Py_ssize_t n,
                        PyObject *keywords);
 void fl_py_frame_end(fl_py_frame *frame);
+
+/* Sets the results' values: what `out` gives, new tensors where the op gives one, none. False as above. */
+bool fl_py_frame_results(fl_py_frame *frame);
 
 /* Reads one value that is no tensor. */
 bool fl_py_read(fl_py_frame *frame, uint32_t i, PyObject *object);

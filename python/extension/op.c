@@ -2,7 +2,7 @@
  * _core.Op: an op of a host: what its entry says, as plain values, and its call as a function with a signature and a
  * docstring that are made of the entry, too.
  */
-#include "python/extension/call.h"
+#include "python/extension/prepared.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -71,7 +71,7 @@ static bool write_signature(FILE *text, const fl_py_op *op) {
     if (op->values[i].schema->has_default && (fputc('=', text), !write_value(text, &op->defaults[i])))
       return false;
   }
-  fprintf(text, "%s*, out=None, stream=None)\n--\n\n", op->n_arguments ? ", " : "");
+  fprintf(text, "%s*, out=None, stream=None, prepared=None)\n--\n\n", op->n_arguments ? ", " : "");
   return true;
 }
 
@@ -102,7 +102,8 @@ static bool write_doc(FILE *text, const fl_py_op *op) {
   fputs(op->n_results > 1 ? "    out: a tuple of tensors to write the results into, None for one that is to be made\n"
                           : "    out: a tensor to write the result into; it is made otherwise\n",
         text);
-  fputs("    stream: the device's stream, an address; that of the first tensor's library otherwise\n\nResults:\n",
+  fputs("    stream: the device's stream, an address; that of the first tensor's library otherwise\n"
+        "    prepared: what Op.prepare made of the weights, which are given all the same\n\nResults:\n",
         text);
   for (uint32_t i = op->n_arguments; done && i < op->n_arguments + op->n_results; i++)
     done = write_argument(text, op, i);
@@ -285,6 +286,14 @@ static PyMethodDef op_methods[] = {
      "infer(*arguments, **keywords)\n\n"
      "What a call's results are, by the arguments' shapes: a tuple of (shape, dtype, device), None for one that is not "
      "there. Nothing is called."},
+    {"prepare", (PyCFunction)(void (*)(void))fl_py_prepare, METH_FASTCALL | METH_KEYWORDS,
+     "prepare(*arguments, **keywords)\n\n"
+     "Has the weights of a call prepared for many more: laid out as the implementation likes them best that would run "
+     "it "
+     "under the policy in force. Takes what a call takes, and calls nothing; of what is no weight (rows of x) any "
+     "number "
+     "will do. Calls with the same tensors take the Prepared as prepared=; it keeps them, and about as many bytes once "
+     "more. Who changes a weight's bytes prepares it again: nobody looks."},
     {"example", (PyCFunction)(void (*)(void))fl_py_example, METH_VARARGS | METH_KEYWORDS,
      "example(number, seed=1, dtype=None)\n\n"
      "The arguments of a call to test the op with: a tensor as (shape, dtype, contents, low, high), which say what to "

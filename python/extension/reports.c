@@ -408,6 +408,16 @@ static PyObject *counters(PyObject *self, PyObject *arguments) {
   return fl_py_ok(status) ? fl_py_dict(&found, fields) : NULL;
 }
 
+static PyObject *prepared_bytes(PyObject *self, PyObject *none) {
+  fl_py_host *host = fl_py_open_host(self);
+  uint64_t bytes;
+  (void)none;
+  if (!host)
+    return NULL;
+  FL_PY_WITHOUT_GIL(bytes = fl_prepared_bytes(host->host));
+  return fl_py_ok(FL_OK) ? PyLong_FromUnsignedLongLong(bytes) : NULL;
+}
+
 /* ---------------------------------------------------------------------------------------------------- vLLM's names */
 
 /* A word that a question about a host is asked with; NULL with an exception set. */
@@ -500,6 +510,7 @@ PyMethodDef fl_py_report_methods[] = {
                                "Implementations that calls skip because they failed: a list of dicts."),
     FL_PY_METHOD(counters, METH_VARARGS, "($self, op, impl_id)",
                  "What became of an implementation's calls: a dict. Calls are counted with statistics=True."),
+    FL_PY_METHOD(prepared_bytes, METH_NOARGS, "($self)", "Bytes of all weights that are prepared (Op.prepare)."),
     FL_PY_METHOD(oot_op, METH_O, "($self, class_name)",
                  "The op that replaces a layer class of vLLM's, if that is allowed."),
     FL_PY_METHOD(class_path, METH_O, "($self, type)",

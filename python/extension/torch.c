@@ -5,7 +5,7 @@
  *
  * torch's interface gives a kernel no pointer of its own: each op has one of a fixed number of functions.
  */
-#include "python/extension/core.h"
+#include "python/extension/prepared.h"
 #include "python/extension/python_impl.h"
 
 #include <dlfcn.h>
@@ -134,7 +134,8 @@ static void *functions; /* libtorch_cpu.so */
 typedef struct overload {
   fl_op *op;
   fl_py_host *host;
-  bool writes; /* it is given the results */
+  bool writes;   /* it is given the results */
+  bool prepared; /* behind the arguments it is given the handle of prepared weights, as a tensor */
   uint32_t n_arguments, n_results;
   struct {
     const char *name;
@@ -152,6 +153,7 @@ typedef struct frame {
   DLTensor tensors[MAX_VALUES];
   torch_tensor results[MAX_RESULTS]; /* those that were made here */
   torch_tensor first;                /* the first tensor */
+  fl_py_weights *weights;            /* NULL: none are prepared */
   int64_t ints[MAX_INTS];
   uint32_t n_ints;
   bool grad;             /* no argument may require grad */
@@ -290,6 +292,35 @@ static void release_value(const overload *o, uint32_t i, word *given) {
     torch.delete_word(held);
   else if (o->values[i].optional)
     torch.cxx_delete(held);
+}
+
+/* The number in a tensor that flhost.torch.handle made. It is a tensor, so that what torch compiles holds no number of
+ * one process's. */
+static bool read_handle(torch_tensor given, int64_t *handle) {
+  const void *data = NULL;
+  int64_t n = 0, *sizes;
+  int32_t dtype = -1, type = -1;
+  if (torch.get_dim(given, &n) || n != 1 || torch.get_sizes(given, &sizes) || sizes[0] != 1 ||
+      torch.get_dtype(given, &dtype) || dtype != dtypes[3].number || torch.get_device_type(given, &type) ||
+      type != TORCH_CPU || torch.const_data(given, &data) || !data)
+    return false;
+  memcpy(handle, data, sizeof *handle);
+  return true;
+}
+
+/* Puts the prepared weights into the call, which has them until fl_py_weights_leave. 0 stands for none. */
+static bool enter_weights(frame *f, fl_call *call, torch_tensor given) {
+  const char *why = "a tensor that flhost.torch.handle did not make";
+  int64_t handle;
+  bool is_handle = read_handle(given, &handle);
+  if (is_handle && !handle)
+    return true;
+  if (is_handle)
+    f->weights = fl_py_weights_enter(handle, f->overload->op, &call->prepared, &why);
+  if (!f->weights)
+    snprintf(f->message, sizeof f->message, "%s: argument 'prepared': %s, expected the handle of what prepare gave",
+             fl_op_name(f->overload->op), why);
+  return f->weights != NULL;
 }
 
 /* ---------------------------------------------------------------------------------------------------------- results */
@@ -478,7 +509,10 @@ static bool run(frame *f, word *stack) {
   done = done && (!first || !has_streams(first->device) || current_stream(f, first->device, &call.stream));
   done = done && (o->writes || make_results(f, &call));
   done = done && (!first || !has_streams(first->device) || make_workspace(f, &call, &workspace));
+  done = done && (!o->prepared || enter_weights(f, &call, (torch_tensor)(uintptr_t)stack[n])); /* NOLINT: a handle */
   done = done && invoke(f, &call);
+  if (f->weights)
+    fl_py_weights_leave(f->weights);
   if (workspace)
     torch.delete_tensor(workspace);
   return done;
@@ -491,6 +525,7 @@ static void call_overload(const overload *o, word *stack) {
   uint32_t n = o->n_arguments + (o->writes ? o->n_results : 0);
   f.overload = o;
   f.first = NULL;
+  f.weights = NULL;
   f.n_ints = 0;
   f.grad = knows_grad && torch.grad_mode();
   f.message[0] = 0;
@@ -500,6 +535,8 @@ static void call_overload(const overload *o, word *stack) {
     done = give_result(&f, r, &given[r]);
   for (uint32_t i = 0; i < n; i++)
     release_value(o, i, &stack[i]);
+  if (o->prepared)
+    torch.delete_tensor((torch_tensor)(uintptr_t)stack[n]); /* NOLINT: as above */
   if (!done) {
     for (uint32_t r = 0; r < o->n_results && !o->writes; r++) {
       if (f.results[r])
@@ -600,7 +637,7 @@ static bool find_torch(bool is_rocm) {
 }
 
 /* The overload, or NULL with an exception set. */
-static overload *make_overload(fl_py_host *host, fl_op *op, bool writes) {
+static overload *make_overload(fl_py_host *host, fl_op *op, const char *which) {
   uint32_t n_arguments = fl_op_argument_count(op), n_results = fl_op_result_count(op);
   if (n_arguments + n_results > MAX_VALUES || n_results > MAX_RESULTS || n_overloads == MAX_OVERLOADS)
     return (overload *)fl_py_raise_message(FL_ENOTSUP, n_overloads == MAX_OVERLOADS
@@ -611,7 +648,8 @@ static overload *make_overload(fl_py_host *host, fl_op *op, bool writes) {
     return (overload *)PyErr_NoMemory();
   made->op = op;
   made->host = host;
-  made->writes = writes;
+  made->writes = !strcmp(which, "out");
+  made->prepared = !strcmp(which, "prepared");
   made->n_arguments = n_arguments;
   made->n_results = n_results;
   for (uint32_t i = 0; i < n_arguments + n_results; i++) {
@@ -624,8 +662,8 @@ static overload *make_overload(fl_py_host *host, fl_op *op, bool writes) {
   return made;
 }
 
-/* torch_implement(host, op, overload, rocm): the kernel of torch.ops.flhost.OP or its overload "out". Returns whether
- * it refuses arguments that require grad by itself. */
+/* torch_implement(host, op, overload, rocm): the kernel of torch.ops.flhost.OP or its overload "out" or "prepared".
+ * Returns whether it refuses arguments that require grad by itself. */
 static PyObject *torch_implement(PyObject *module, PyObject *arguments) {
   fl_py_host *host;
   const char *name, *which;
@@ -637,7 +675,7 @@ static PyObject *torch_implement(PyObject *module, PyObject *arguments) {
   fl_op *op = host->host ? fl_find_op(host->host, name) : NULL;
   if (!op)
     return fl_py_raise(FL_ENOENT);
-  overload *made = make_overload(host, op, *which);
+  overload *made = make_overload(host, op, which);
   if (!made)
     return NULL;
   snprintf(full, sizeof full, "%s%s%s", name, *which ? "." : "", which);

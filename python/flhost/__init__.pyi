@@ -15,6 +15,7 @@ from ._core import (
     OutOfMemory as OutOfMemory,
     PluginError as PluginError,
     Policy as Policy,
+    Prepared as Prepared,
     StateError as StateError,
     WrongType as WrongType,
     __version__ as __version__,
@@ -28,5 +29,6 @@ from ._host import (
     op_order as op_order,
     policy as policy,
     prefer as prefer,
+    prepare as prepare,
     strict as strict,
 )

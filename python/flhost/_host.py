@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import Any
 
 from . import _core
-from ._core import Policy, StateError
+from ._core import Policy, Prepared, StateError
 
 # What the with blocks of this context have entered, the innermost last.
 _entered: ContextVar[tuple[tuple[_core.Host, Token[Policy | None]], ...]] = ContextVar("flhost.entered", default=())
@@ -145,6 +145,18 @@ def default_host(**options: Any) -> Host:
     host = None if options else _shared.get("host")
     # Of several threads that are the first, each has the process's host, and all get the same object for it.
     return host or _shared.setdefault("host", Host.default(**options))
+
+
+def prepare(op: str, /, *arguments: Any, **keywords: Any) -> Prepared:
+    """Has the weights of many calls of an op prepared, by a call with them: Op.prepare in the default host.
+
+        with flhost.prepare("replicated_linear", x[:1], weight) as prepared:
+            y = flhost.ops.replicated_linear(x, weight, prepared=prepared)
+
+    Nothing is called. The tensors are passed in each call all the same; the Prepared keeps them. Where no implementation
+    prepares anything of them it is empty, and calls with it are made as ever.
+    """
+    return default_host().op(op).prepare(*arguments, **keywords)
 
 
 def policy(policy: Policy | None = None, **fields: Any) -> Scope:

@@ -1,12 +1,14 @@
 """The operators, as functions. Written by generate-ops from the entries in core/ops; do not edit.
 
 A result is of the kind of the first tensor; `out` takes the results instead, a tuple where there are several. `stream` is
-the address of the device's stream, that of the first tensor's library otherwise. Ops of plugins are there, too, without a
-type.
+the address of the device's stream, that of the first tensor's library otherwise. `prepared` is what flhost.prepare made of the
+weights. Ops of plugins are there, too, without a type.
 """
 
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol, TypeVar
+
+from ._core import Prepared
 
 class _Tensor(Protocol):
     def __dlpack__(self, *arguments: Any, **keywords: Any) -> Any: ...
@@ -21,6 +23,7 @@ def silu_and_mul(
     *,
     out: _Tensor | None = None,
     stream: int | None = None,
+    prepared: Prepared | None = None,
 ) -> _T:
     """SiLU of the first half of x's last dimension, times the second half."""
 
@@ -29,6 +32,7 @@ def mul_and_silu(
     *,
     out: _Tensor | None = None,
     stream: int | None = None,
+    prepared: Prepared | None = None,
 ) -> _T:
     """The first half of x's last dimension, times SiLU of the second half."""
 
@@ -38,6 +42,7 @@ def gelu_and_mul(
     *,
     out: _Tensor | None = None,
     stream: int | None = None,
+    prepared: Prepared | None = None,
 ) -> _T:
     """GELU of the first half of x's last dimension, times the second half; approximate is "none" or "tanh"."""
 
@@ -48,6 +53,7 @@ def gelu_and_mul_sparse(
     *,
     out: _Tensor | None = None,
     stream: int | None = None,
+    prepared: Prepared | None = None,
 ) -> _T:
     """GELU of what the first half of x's last dimension has above a cut, times the second half; the cut leaves a part of 1 - activation_sparsity of normally distributed values."""
 
@@ -58,6 +64,7 @@ def swigluoai_and_mul(
     *,
     out: _Tensor | None = None,
     stream: int | None = None,
+    prepared: Prepared | None = None,
 ) -> _T:
     """The gated activation of gpt-oss: gate and factor alternate in x's last dimension, both are clamped."""
 
@@ -67,6 +74,7 @@ def fatrelu_and_mul(
     *,
     out: _Tensor | None = None,
     stream: int | None = None,
+    prepared: Prepared | None = None,
 ) -> _T:
     """What of the first half of x's last dimension is above a threshold, else 0, times the second half."""
 
@@ -78,6 +86,7 @@ def silu_and_mul_with_clamp(
     *,
     out: _Tensor | None = None,
     stream: int | None = None,
+    prepared: Prepared | None = None,
 ) -> _T:
     """SiLU of the clamped first half of x's last dimension, times the clamped second half plus beta."""
 
@@ -87,6 +96,7 @@ def swiglustep_and_mul(
     *,
     out: _Tensor | None = None,
     stream: int | None = None,
+    prepared: Prepared | None = None,
 ) -> _T:
     """SiLU of the first half of x's last dimension, clamped from above, times the clamped second half."""
 
@@ -97,6 +107,7 @@ def situ_and_mul(
     *,
     out: _Tensor | None = None,
     stream: int | None = None,
+    prepared: Prepared | None = None,
 ) -> _T:
     """SiLU with a soft limit of the first half of x's last dimension, times the second half, which is softly limited too when linear_beta is given."""
 
@@ -106,6 +117,7 @@ def gelu(
     *,
     out: _Tensor | None = None,
     stream: int | None = None,
+    prepared: Prepared | None = None,
 ) -> _T:
     """GELU of each element; approximate is "none" or "tanh"."""
 
@@ -114,6 +126,7 @@ def gelu_new(
     *,
     out: _Tensor | None = None,
     stream: int | None = None,
+    prepared: Prepared | None = None,
 ) -> _T:
     """GELU by tanh, in the steps of the first GPT-2."""
 
@@ -122,6 +135,7 @@ def gelu_fast(
     *,
     out: _Tensor | None = None,
     stream: int | None = None,
+    prepared: Prepared | None = None,
 ) -> _T:
     """GELU by tanh, with the cubic factored."""
 
@@ -130,6 +144,7 @@ def quick_gelu(
     *,
     out: _Tensor | None = None,
     stream: int | None = None,
+    prepared: Prepared | None = None,
 ) -> _T:
     """GELU by the logistic function."""
 
@@ -138,6 +153,7 @@ def relu2(
     *,
     out: _Tensor | None = None,
     stream: int | None = None,
+    prepared: Prepared | None = None,
 ) -> _T:
     """The square of what is above 0."""
 
@@ -150,6 +166,7 @@ def xielu(
     *,
     out: _Tensor | None = None,
     stream: int | None = None,
+    prepared: Prepared | None = None,
 ) -> _T:
     """Expanded integral of the exponential linear unit, with trained parameters alpha_p and alpha_n."""
 
@@ -162,6 +179,7 @@ def rms_norm(
     *,
     out: tuple[_Tensor | None, _Tensor | None] | None = None,
     stream: int | None = None,
+    prepared: Prepared | None = None,
 ) -> tuple[_T, _T | None]:
     """Root-mean-square normalisation of x, or of x + residual when there is a residual."""
 
@@ -174,6 +192,7 @@ def fused_add_rms_norm(
     *,
     out: tuple[_Tensor | None, _Tensor | None] | None = None,
     stream: int | None = None,
+    prepared: Prepared | None = None,
 ) -> tuple[_T, _T]:
     """Adds x_residual to x and normalises the sum by its root mean square."""
 
@@ -185,6 +204,7 @@ def gemma_rms_norm(
     *,
     out: tuple[_Tensor | None, _Tensor | None] | None = None,
     stream: int | None = None,
+    prepared: Prepared | None = None,
 ) -> tuple[_T, _T | None]:
     """Root-mean-square normalisation whose weight is counted from 1, of x, or of x + residual when there is a residual."""
 
@@ -199,6 +219,7 @@ def rms_norm_gated(
     *,
     out: _Tensor | None = None,
     stream: int | None = None,
+    prepared: Prepared | None = None,
 ) -> _T:
     """Root-mean-square normalisation in groups of group_size (none: of the whole dimension), gated by z before or after; activation is "swish", "silu" (the same) or "sigmoid"."""
 
@@ -212,6 +233,7 @@ def mixer2_gated_rms_norm(
     *,
     out: _Tensor | None = None,
     stream: int | None = None,
+    prepared: Prepared | None = None,
 ) -> _T:
     """Mamba-2's norm: x times SiLU of the gate, normalised by the root mean square of each of n_groups groups. Without use_rms_norm the product alone (a weight is not used). A float32 weight makes a float32 result."""
 
@@ -223,6 +245,7 @@ def layer_norm(
     *,
     out: _Tensor | None = None,
     stream: int | None = None,
+    prepared: Prepared | None = None,
 ) -> _T:
     """Normalisation of rows to mean 0 and variance 1, then times weight, plus bias."""
 
@@ -235,6 +258,7 @@ def nemotron_layer_norm(
     *,
     out: tuple[_Tensor | None, _Tensor | None] | None = None,
     stream: int | None = None,
+    prepared: Prepared | None = None,
 ) -> tuple[_T, _T | None]:
     """Layer norm whose weight is counted from 1, of x, or of x + residual when there is a residual."""
 
@@ -244,6 +268,7 @@ def add(
     *,
     out: _Tensor | None = None,
     stream: int | None = None,
+    prepared: Prepared | None = None,
 ) -> _T:
     """The sum of two tensors of one shape."""
 
@@ -253,6 +278,7 @@ def sigmoid_mul(
     *,
     out: _Tensor | None = None,
     stream: int | None = None,
+    prepared: Prepared | None = None,
 ) -> _T:
     """A tensor times the logistic function of a gate, which has an element for each of the tensor's or one a row."""
 
@@ -268,6 +294,7 @@ def rotary_embedding(
     *,
     out: tuple[_Tensor | None, _Tensor | None] | None = None,
     stream: int | None = None,
+    prepared: Prepared | None = None,
 ) -> tuple[_T, _T | None]:
     """Rotates pairs of dimensions of each head of query and key by the angle of the token's position."""
 
@@ -280,6 +307,7 @@ def apply_rotary_emb(
     *,
     out: _Tensor | None = None,
     stream: int | None = None,
+    prepared: Prepared | None = None,
 ) -> _T:
     """Rotates pairs of dimensions of each head by the angle of the token's place in the sequence."""
 
@@ -300,6 +328,7 @@ def dual_chunk_rotary_embedding(
     *,
     out: tuple[_Tensor | None, _Tensor | None] | None = None,
     stream: int | None = None,
+    prepared: Prepared | None = None,
 ) -> tuple[_T, _T]:
     """Rotary embedding of dual chunk attention: the key by its position, the query five times, one after the other: within the chunk, to the chunk before, to those before that, and the last two again without the clamp. A cache row holds cosines, then sines."""
 
@@ -318,6 +347,7 @@ def fused_qk_norm_rope(
     *,
     out: _Tensor | None = None,
     stream: int | None = None,
+    prepared: Prepared | None = None,
 ) -> _T:
     """Normalises each head of query and key by its root mean square, and rotates it; value stays."""
 
@@ -333,6 +363,7 @@ def mrope(
     *,
     out: tuple[_Tensor | None, _Tensor | None] | None = None,
     stream: int | None = None,
+    prepared: Prepared | None = None,
 ) -> tuple[_T, _T | None]:
     """Rotary embedding of tokens that have three positions, by time, height and width: each frequency turns by one of them."""
 
@@ -346,6 +377,7 @@ def quant_fp8(
     *,
     out: tuple[_Tensor | None, _Tensor | None] | None = None,
     stream: int | None = None,
+    prepared: Prepared | None = None,
 ) -> tuple[_T, _T]:
     """Quantises to float8 e4m3fn, or to e4m3fnuz where q is such a tensor (MI300), with one scale for the tensor [-1, -1], each token [1, -1], channel [-1, 1], group [1, G] or block [R, C]; x is q * scale_out. Without a scale it is computed (tensor, token, group)."""
 
@@ -357,6 +389,7 @@ def scaled_int8_quant(
     *,
     out: tuple[_Tensor | None, _Tensor | None, _Tensor | None] | None = None,
     stream: int | None = None,
+    prepared: Prepared | None = None,
 ) -> tuple[_T, _T, _T | None]:
     """Quantises to int8, with a given scale or one for each token; not symmetric: with a zero point, too (azp, given or computed). x is (q - azp_out) * scale_out."""
 
@@ -368,6 +401,7 @@ def rms_norm_static_fp8_quant(
     *,
     out: _Tensor | None = None,
     stream: int | None = None,
+    prepared: Prepared | None = None,
 ) -> _T:
     """Root-mean-square normalisation, quantised to float8 e4m3fn with a given scale."""
 
@@ -380,6 +414,7 @@ def fused_add_rms_norm_static_fp8_quant(
     *,
     out: tuple[_Tensor | None, _Tensor | None] | None = None,
     stream: int | None = None,
+    prepared: Prepared | None = None,
 ) -> tuple[_T, _T]:
     """Adds the residual to x, and quantises the root-mean-square normalisation of the sum to float8 e4m3fn with a given scale."""
 
@@ -393,6 +428,7 @@ def rms_norm_dynamic_per_token_quant(
     *,
     out: tuple[_Tensor | None, _Tensor | None] | None = None,
     stream: int | None = None,
+    prepared: Prepared | None = None,
 ) -> tuple[_T, _T]:
     """Root-mean-square normalisation of x, or of x + residual when there is a residual (which then holds the sum), quantised to float8 e4m3fn or int8 with a scale for each token."""
 
@@ -402,6 +438,7 @@ def silu_and_mul_quant(
     *,
     out: _Tensor | None = None,
     stream: int | None = None,
+    prepared: Prepared | None = None,
 ) -> _T:
     """SiLU of the first half of x's last dimension, times the second half, quantised to float8 e4m3fn with a given scale."""
 
@@ -413,6 +450,7 @@ def silu_and_mul_per_block_quant(
     *,
     out: tuple[_Tensor | None, _Tensor | None] | None = None,
     stream: int | None = None,
+    prepared: Prepared | None = None,
 ) -> tuple[_T, _T]:
     """SiLU of the first half of x's last dimension, times the second half, quantised to float8 e4m3fn or int8 with a scale for each group_size elements of a token."""
 
@@ -422,6 +460,7 @@ def attention_backend(
     *,
     out: None = None,
     stream: int | None = None,
+    prepared: Prepared | None = None,
 ) -> str:
     """The attention backend to use: the path of a class, or for a C engine the name of an attention component."""
 
@@ -435,6 +474,7 @@ def mm_encoder_attn(
     *,
     out: _Tensor | None = None,
     stream: int | None = None,
+    prepared: Prepared | None = None,
 ) -> _T:
     """Attention without mask, of an encoder of images or sound; cu_seqlens keeps it within segments of tokens."""
 
@@ -449,6 +489,7 @@ def mla_prefill(
     *,
     out: _Tensor | None = None,
     stream: int | None = None,
+    prepared: Prepared | None = None,
 ) -> _T:
     """Multi-head latent attention of one sequence, keys and values made from the latent: query i is token query_offset + i."""
 
@@ -462,6 +503,7 @@ def mla_decode(
     *,
     out: tuple[_Tensor | None, _Tensor | None] | None = None,
     stream: int | None = None,
+    prepared: Prepared | None = None,
 ) -> tuple[_T, _T]:
     """Latent attention of one query a sequence over a paged cache whose rows are kv_c and k_pe, in the latent space."""
 
@@ -473,6 +515,7 @@ def merge_attn_states(
     *,
     out: tuple[_Tensor | None, _Tensor | None] | None = None,
     stream: int | None = None,
+    prepared: Prepared | None = None,
 ) -> tuple[_T, _T]:
     """Joins attention over two parts of a context by their log-sum-exps."""
 
@@ -505,6 +548,7 @@ def multi_head_latent_attention(
     *,
     out: _Tensor | None = None,
     stream: int | None = None,
+    prepared: Prepared | None = None,
 ) -> _T:
     """The latent attention layer of DeepSeek's models: projections, norms, rotation, attention, output. Without kv_cache the tokens are one sequence; with one they are the last t / n tokens of each of n sequences of seq_lens tokens, and their rows are written to it first."""
 
@@ -516,6 +560,7 @@ def concat_and_cache_mla(
     *,
     out: None = None,
     stream: int | None = None,
+    prepared: Prepared | None = None,
 ) -> None:
     """Writes rows [kv_c | k_pe] to a paged cache: token i to row slot_mapping[i] % size of block slot_mapping[i] / size; a negative slot is skipped, tokens behind the last slot are not read, of equal slots the last token counts."""
 
@@ -532,6 +577,7 @@ def mla_paged_attention(
     *,
     out: _Tensor | None = None,
     stream: int | None = None,
+    prepared: Prepared | None = None,
 ) -> _T:
     """Causal latent attention of several sequences over a paged cache of rows [kv_c | k_pe]: tokens query_start_loc[i] to [i + 1] are the last of the seq_lens[i] of sequence i. Tokens behind the last sequence are padding, their results 0."""
 
@@ -554,6 +600,7 @@ def paged_attention(
     *,
     out: tuple[_Tensor | None, _Tensor | None] | None = None,
     stream: int | None = None,
+    prepared: Prepared | None = None,
 ) -> tuple[_T, _T]:
     """Attention of prefill, chunked prefill and decode over a paged cache. Queries of sequence i are tokens query_start_loc[i] to [i + 1] - 1, the last of its seq_lens[i] tokens; token t is row t % size of block block_table[i, t / size]. Of tokens behind the last sequence out is 0 and lse -inf. A float8 cache has scales, of the tensor or of each head. GPU kernels do not refuse starts, lengths and blocks that are out of range: they stay within the tensors, a length ends with block_table, a block that is not in the cache counts as not seen; that starts ascend from 0 is the caller's duty."""
 
@@ -568,6 +615,7 @@ def reshape_and_cache(
     *,
     out: None = None,
     stream: int | None = None,
+    prepared: Prepared | None = None,
 ) -> None:
     """Writes keys and values of tokens into a paged cache: token i goes to row slot % size of block slot / size, slot = slot_mapping[i], and nowhere if that is negative. Tokens behind the last slot are padding. Where a slot occurs twice the last token stays."""
 
@@ -579,6 +627,7 @@ def replicated_linear(
     *,
     out: _Tensor | None = None,
     stream: int | None = None,
+    prepared: Prepared | None = None,
 ) -> _T:
     """A linear layer whose whole weight every rank has."""
 
@@ -591,6 +640,7 @@ def column_parallel_linear(
     *,
     out: _Tensor | None = None,
     stream: int | None = None,
+    prepared: Prepared | None = None,
 ) -> _T:
     """A linear layer of which this rank has some outputs; gather_output joins those of all ranks."""
 
@@ -604,6 +654,7 @@ def row_parallel_linear(
     *,
     out: _Tensor | None = None,
     stream: int | None = None,
+    prepared: Prepared | None = None,
 ) -> _T:
     """A linear layer of which this rank has some inputs; reduce_results adds up the results of all ranks."""
 
@@ -619,6 +670,7 @@ def scaled_mm(
     *,
     out: _Tensor | None = None,
     stream: int | None = None,
+    prepared: Prepared | None = None,
 ) -> _T:
     """A linear layer of 8 bits: inputs and weight are int8 or float8 with scales for the tensor, each token [m, 1] and channel [n, 1], or both for blocks of block_size; azp is the zero point of int8 inputs."""
 
@@ -631,6 +683,7 @@ def weight_only_linear(
     *,
     out: _Tensor | None = None,
     stream: int | None = None,
+    prepared: Prepared | None = None,
 ) -> _T:
     """A linear layer whose weight has 8 bits, int8 or float8, with a scale for the tensor, for each channel [n] or [n, 1], or for each block of block_size; inputs are not quantised."""
 
@@ -643,6 +696,7 @@ def awq_linear(
     *,
     out: _Tensor | None = None,
     stream: int | None = None,
+    prepared: Prepared | None = None,
 ) -> _T:
     """A linear layer whose weight has 4 bits in AWQ's order: words of 8 columns, column i in nibble 0 4 1 5 2 6 3 7; each group of k / g rows has scales and zero points."""
 
@@ -657,6 +711,7 @@ def gptq_linear(
     *,
     out: _Tensor | None = None,
     stream: int | None = None,
+    prepared: Prepared | None = None,
 ) -> _T:
     """A linear layer whose weight has 4 bits in GPTQ's order: words of 8 rows. Row r has group g_idx[r], or r / (k / g); zero points are one more than stored unless use_v2_format, 8 where there are none."""
 
@@ -668,6 +723,7 @@ def mxfp4_linear(
     *,
     out: _Tensor | None = None,
     stream: int | None = None,
+    prepared: Prepared | None = None,
 ) -> _T:
     """A linear layer whose weight is MXFP4: e2m1, the even column in a byte's low half, with a power of two 2^(byte - 127) for each 32 columns; a scale of 255 is NaN."""
 
@@ -682,6 +738,7 @@ def vocab_parallel_embedding(
     *,
     out: _Tensor | None = None,
     stream: int | None = None,
+    prepared: Prepared | None = None,
 ) -> _T:
     """The rows of weight for token ids; of a shard (org_vocab_end given), zeros for the ids of other shards."""
 
@@ -692,6 +749,7 @@ def parallel_lm_head(
     *,
     out: _Tensor | None = None,
     stream: int | None = None,
+    prepared: Prepared | None = None,
 ) -> _T:
     """The logits of this rank's part of the vocabulary; with a group those of all ranks."""
 
@@ -705,6 +763,7 @@ def logits_processor(
     *,
     out: _Tensor | None = None,
     stream: int | None = None,
+    prepared: Prepared | None = None,
 ) -> _T:
     """The logits of the first org_vocab_size entries of the vocabulary (all, if none), capped and scaled."""
 
@@ -719,6 +778,7 @@ def conv2d(
     *,
     out: _Tensor | None = None,
     stream: int | None = None,
+    prepared: Prepared | None = None,
 ) -> _T:
     """Convolution over two dimensions of space, out [n, o, ...]."""
 
@@ -733,6 +793,7 @@ def conv3d(
     *,
     out: _Tensor | None = None,
     stream: int | None = None,
+    prepared: Prepared | None = None,
 ) -> _T:
     """Convolution over three dimensions of space (or two and time), out [n, o, ...]."""
 
@@ -748,6 +809,7 @@ def grouped_topk(
     *,
     out: tuple[_Tensor | None, _Tensor | None] | None = None,
     stream: int | None = None,
+    prepared: Prepared | None = None,
 ) -> tuple[_T, _T]:
     """The topk best experts of each token, from its topk_group best groups of experts."""
 
@@ -758,6 +820,7 @@ def topk_softmax(
     *,
     out: tuple[_Tensor | None, _Tensor | None] | None = None,
     stream: int | None = None,
+    prepared: Prepared | None = None,
 ) -> tuple[_T, _T]:
     """The topk most probable experts of each token."""
 
@@ -768,6 +831,7 @@ def moe_align_block_size(
     *,
     out: tuple[_Tensor | None, _Tensor | None, _Tensor | None] | None = None,
     stream: int | None = None,
+    prepared: Prepared | None = None,
 ) -> tuple[_T, _T, _T]:
     """The places of topk_ids sorted by expert, each expert's filled up to whole blocks; expert_ids has the expert of each block."""
 
@@ -776,6 +840,7 @@ def moe_sum(
     *,
     out: _Tensor | None = None,
     stream: int | None = None,
+    prepared: Prepared | None = None,
 ) -> _T:
     """The sum of what the k experts of a token gave."""
 
@@ -793,6 +858,7 @@ def unquantized_fused_moe(
     *,
     out: _Tensor | None = None,
     stream: int | None = None,
+    prepared: Prepared | None = None,
 ) -> _T:
     """Each token through its experts, their results weighted and added."""
 
@@ -813,6 +879,7 @@ def modular_fused_moe(
     *,
     out: _Tensor | None = None,
     stream: int | None = None,
+    prepared: Prepared | None = None,
 ) -> _T:
     """Each token through its experts in three steps: dispatch to the experts' ranks, experts, combine."""
 
@@ -826,6 +893,7 @@ def transformers_fused_moe(
     *,
     out: _Tensor | None = None,
     stream: int | None = None,
+    prepared: Prepared | None = None,
 ) -> _T:
     """Each token through the experts that the model itself chose, their results weighted and added."""
 
@@ -853,6 +921,7 @@ def fused_moe(
     *,
     out: _Tensor | None = None,
     stream: int | None = None,
+    prepared: Prepared | None = None,
 ) -> _T:
     """Routes each token by its router_logits and sends it through its experts."""
 
@@ -861,6 +930,7 @@ def tensor_model_parallel_all_reduce(
     *,
     out: _Tensor | None = None,
     stream: int | None = None,
+    prepared: Prepared | None = None,
 ) -> _T:
     """The sum of all ranks' x; x itself without a group."""
 
@@ -873,6 +943,7 @@ def all_reduce_fused_add_rms_norm(
     *,
     out: tuple[_Tensor | None, _Tensor | None] | None = None,
     stream: int | None = None,
+    prepared: Prepared | None = None,
 ) -> tuple[_T, _T]:
     """The sum of all ranks' x and x_residual, normalised by its root mean square: the end of a layer that ranks share, and the beginning of the next."""
 
@@ -888,6 +959,7 @@ def causal_conv1d(
     *,
     out: _Tensor | None = None,
     stream: int | None = None,
+    prepared: Prepared | None = None,
 ) -> _T:
     """Depthwise convolution of each channel with its own past; conv_state is left with the last w - 1 inputs. Sequence i is query_start_loc[i] to [i + 1] (none: there is one), its state is slot cache_indices[i] (none: i; -1: the sequence is skipped, its results are 0), which it begins from if has_initial_state[i] (none: it does not)."""
 
@@ -908,6 +980,7 @@ def selective_scan(
     *,
     out: _Tensor | None = None,
     stream: int | None = None,
+    prepared: Prepared | None = None,
 ) -> _T:
     """Mamba's scan: each channel has a state of n numbers, of which the last is left in ssm_state. Sequence i is query_start_loc[i] to [i + 1] (none: there is one), its state is slot cache_indices[i] (none: i; -1: the sequence is skipped, its results are 0), which it begins from if has_initial_state[i] (none: it does not)."""
 
@@ -931,6 +1004,7 @@ def mamba_chunk_scan(
     *,
     out: _Tensor | None = None,
     stream: int | None = None,
+    prepared: Prepared | None = None,
 ) -> _T:
     """Mamba-2's scan: each head has a state of p by n numbers, of which the last is left in ssm_state; chunk_size is how many tokens an implementation may take at a time. Sequence i is query_start_loc[i] to [i + 1] (none: there is one), its state is slot cache_indices[i] (none: i; -1: the sequence is skipped, its results are 0), which it begins from if has_initial_state[i] (none: it does not)."""
 
@@ -957,6 +1031,7 @@ def mamba_mixer(
     *,
     out: _Tensor | None = None,
     stream: int | None = None,
+    prepared: Prepared | None = None,
 ) -> _T:
     """The layer of Mamba; A is -exp(A_log). Sequence i is query_start_loc[i] to [i + 1] (none: there is one), its state is slot cache_indices[i] (none: i; -1: the sequence is skipped, its results are 0), which it begins from if has_initial_state[i] (none: it does not)."""
 
@@ -982,6 +1057,7 @@ def mamba_mixer2(
     *,
     out: _Tensor | None = None,
     stream: int | None = None,
+    prepared: Prepared | None = None,
 ) -> _T:
     """The layer of Mamba-2; A is -exp(A_log). Sequence i is query_start_loc[i] to [i + 1] (none: there is one), its state is slot cache_indices[i] (none: i; -1: the sequence is skipped, its results are 0), which it begins from if has_initial_state[i] (none: it does not)."""
 
@@ -1008,6 +1084,7 @@ def plamo2_mamba_mixer(
     *,
     out: _Tensor | None = None,
     stream: int | None = None,
+    prepared: Prepared | None = None,
 ) -> _T:
     """The state-space layer of PLaMo 2; A is -exp(A_log). Sequence i is query_start_loc[i] to [i + 1] (none: there is one), its state is slot cache_indices[i] (none: i; -1: the sequence is skipped, its results are 0), which it begins from if has_initial_state[i] (none: it does not)."""
 
@@ -1024,6 +1101,7 @@ def short_conv(
     *,
     out: _Tensor | None = None,
     stream: int | None = None,
+    prepared: Prepared | None = None,
 ) -> _T:
     """The gated short convolution of LFM2. Sequence i is query_start_loc[i] to [i + 1] (none: there is one), its state is slot cache_indices[i] (none: i; -1: the sequence is skipped, its results are 0), which it begins from if has_initial_state[i] (none: it does not)."""
 
@@ -1037,6 +1115,7 @@ def apply_penalties(
     *,
     out: _Tensor | None = None,
     stream: int | None = None,
+    prepared: Prepared | None = None,
 ) -> _T:
     """Makes tokens of the prompt and the output less likely; ids outside 0 to v - 1 are padding."""
 
@@ -1046,6 +1125,7 @@ def apply_temperature(
     *,
     out: _Tensor | None = None,
     stream: int | None = None,
+    prepared: Prepared | None = None,
 ) -> _T:
     """Divides each row by its temperature; below 1e-5, which stands for greedy sampling, it stays."""
 
@@ -1055,6 +1135,7 @@ def apply_min_p(
     *,
     out: _Tensor | None = None,
     stream: int | None = None,
+    prepared: Prepared | None = None,
 ) -> _T:
     """Closes the tokens (-inf) that are less probable than min_p times the most probable one."""
 
@@ -1065,6 +1146,7 @@ def apply_top_k_top_p(
     *,
     out: _Tensor | None = None,
     stream: int | None = None,
+    prepared: Prepared | None = None,
 ) -> _T:
     """Closes (-inf) all tokens but the top_k most probable ones, and of these all but the first that together have probability top_p. Of equal logits the lowest token comes first."""
 
@@ -1073,6 +1155,7 @@ def greedy_argmax(
     *,
     out: _Tensor | None = None,
     stream: int | None = None,
+    prepared: Prepared | None = None,
 ) -> _T:
     """The token of the greatest logit, the lowest of equal ones; NaN counts as greatest."""
 
@@ -1082,6 +1165,7 @@ def exponential_sample(
     *,
     out: _Tensor | None = None,
     stream: int | None = None,
+    prepared: Prepared | None = None,
 ) -> _T:
     """A token drawn by softmax(logits) with exponential noise (above 0). A token of -inf is never taken, unless all are (0 then)."""
 
@@ -1092,6 +1176,7 @@ def gumbel_sample(
     *,
     out: _Tensor | None = None,
     stream: int | None = None,
+    prepared: Prepared | None = None,
 ) -> _T:
     """A token drawn by softmax(logits / temperature) with uniform noise (above 0, below 1); of temperature 0 the token of the greatest logit."""
 
@@ -1102,6 +1187,7 @@ def gather_logprobs(
     *,
     out: tuple[_Tensor | None, _Tensor | None, _Tensor | None] | None = None,
     stream: int | None = None,
+    prepared: Prepared | None = None,
 ) -> tuple[_T, _T, _T]:
     """The logprobs of a token of each row and, behind it, of the num_logprobs most probable ones, with their ids; the token's rank is how many are as probable or more."""
 
@@ -1120,6 +1206,7 @@ def chunk_gated_delta_rule(
     *,
     out: _Tensor | None = None,
     stream: int | None = None,
+    prepared: Prepared | None = None,
 ) -> _T:
     """The gated delta rule over whole sequences, as Qwen3-Next has it, or with a gate for each key channel as in Kimi's KDA. Sequence i is query_start_loc[i] to [i + 1] (none: there is one), its state is slot cache_indices[i] (none: i; -1: the sequence is skipped, its results are 0), which it begins from if has_initial_state[i] (none: it does not)."""
 
@@ -1137,6 +1224,7 @@ def recurrent_gated_delta_rule(
     *,
     out: _Tensor | None = None,
     stream: int | None = None,
+    prepared: Prepared | None = None,
 ) -> _T:
     """One step of the gated delta rule for each row of mixed_qkv, which is query, key and value of one token; its state is slot cache_indices[i] (-1: the row is skipped, its result is 0)."""
 
@@ -1158,6 +1246,7 @@ def gdn_attention_core(
     *,
     out: _Tensor | None = None,
     stream: int | None = None,
+    prepared: Prepared | None = None,
 ) -> _T:
     """What a layer of Qwen3-Next does between its projections: the causal convolution, and the gated delta rule of what comes out of it. Sequence i is query_start_loc[i] to [i + 1] (none: there is one), its state is slot cache_indices[i] (none: i; -1: the sequence is skipped, its results are 0), which it begins from if has_initial_state[i] (none: it does not)."""
 

@@ -262,7 +262,7 @@ def test_an_op_that_is_not_there_is_an_attribute_error_with_the_nearest(host: fl
 def test_help_and_signature_come_from_the_entry(host: flhost.Host) -> None:
     call = host.op("rms_norm").call
     assert str(inspect.signature(call)) == (
-        "(x, residual=None, weight=None, epsilon=1e-06, variance_size=None, *, out=None, stream=None)"
+        "(x, residual=None, weight=None, epsilon=1e-06, variance_size=None, *, out=None, stream=None, prepared=None)"
     )
     text = inspect.getdoc(call) or ""
     for part in ("Root-mean-square", "x: tensor T[..., H]", "epsilon: float; default 1e-06", "T = float32|float16|bfloat16",
@@ -272,7 +272,7 @@ def test_help_and_signature_come_from_the_entry(host: flhost.Host) -> None:
         if name in ("numbers", "effect"):
             continue
         signature = inspect.signature(host.op(name).call)
-        assert list(signature.parameters)[:-2] == [a["name"] for a in host.op(name).arguments]
+        assert list(signature.parameters)[:-3] == [a["name"] for a in host.op(name).arguments]
 
 
 def test_an_op_says_what_it_is(host: flhost.Host) -> None:

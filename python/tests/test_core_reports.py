@@ -104,7 +104,8 @@ def test_a_host_that_was_not_created_says_so(host: flhost.Host) -> None:
     methods: list[tuple[str, tuple[Any, ...]]] = [
         ("op", ("x",)), ("resolve", ("x",)), ("explain", ("x",)), ("manifest", ()), ("config", ()), ("plugins", ()),
         ("platform", ()), ("ops", ()), ("impls", ()), ("impl_uuid", ("a", "b")), ("failed_impls", ()),
-        ("counters", ("a", "b")), ("oot_op", ("x",)), ("class_path", ("worker",)), ("is_oot_allowed", ("x",)),
+        ("counters", ("a", "b")), ("prepared_bytes", ()), ("oot_op", ("x",)), ("class_path", ("worker",)),
+        ("is_oot_allowed", ("x",)),
         ("is_oot_enabled", ()), ("is_flagos_allowed", ("x",)), ("custom_op_counts", ()), ("load_plugin", ("x",)),
         ("withdraw_plugin", ("x",)), ("discover_plugins", ()), ("plugin_directories", ()), ("register_op", ("x() -> ()",)),
         ("set_global_policy", (flhost.Policy(),)), ("reset_global_policy", ()), ("bump_policy_epoch", ()),

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from core_support import class_plugin
+from core_support import build_plugin, class_plugin
 from vllm_architectures import MODELS_OF_VLLM, calls, needs_flhost, vllm_cannot
 from vllm_engine import MODELS, ROOT, WITHOUT_FLHOST, environment, expected, has_attention, has_kernels, run
 
@@ -373,3 +373,72 @@ def test_bfloat16_is_no_further_from_float32_than_vllm_is(scratch: Path, model: 
 def test_the_compiler_is_there() -> None:
     """Compiled engines need one, and so do the vendor's plugins."""
     assert shutil.which(os.environ.get("CC", "cc").split()[0])
+
+
+# Linear layers that compute by what they prepared, and by nothing else.
+PREPARES = """
+#include <flhost/plugin.h>
+#include <string.h>
+FL_PLUGIN("acme", "1.0.0", "acme", "Apache-2.0", "");
+static size_t size(void *self, const fl_call *call) {
+  (void)self;
+  const DLTensor *weight = call->values[1].v.tensor;
+  return (size_t)(weight->shape[0] * weight->shape[1]) * sizeof(float);
+}
+static fl_status prepare(void *self, fl_call *call, void *memory, size_t bytes) {
+  (void)self;
+  memcpy(memory, fl_data(call->values[1].v.tensor), bytes);
+  return FL_OK;
+}
+static fl_status run(void *self, fl_call *call) {
+  const DLTensor *x = call->values[0].v.tensor, *out = call->values[call->count - 1].v.tensor;
+  const float *weight = fl_prepared_data(call, prepare, self);
+  if (!weight)
+    return fl_fail(call, FL_EDEVICE, "the weight is not prepared");
+  for (int64_t i = 0; i < x->shape[0]; i++)
+    for (int64_t j = 0; j < out->shape[1]; j++) {
+      const float *from = (const float *)fl_data(x) + i * fl_stride(x, 0);
+      double sum = 0;
+      for (int64_t k = 0; k < x->shape[1]; k++)
+        sum += (double)from[k] * weight[j * x->shape[1] + k];
+      ((float *)fl_data(out))[i * fl_stride(out, 0) + j] = (float)sum;
+    }
+  return FL_OK;
+}
+fl_status register_builtins(fl_registry *registry) {
+  static const char *const ops[] = {"column_parallel_linear", "row_parallel_linear", "logits_processor"};
+  fl_status status = FL_OK;
+  for (int i = 0; i < 3 && !status; i++) {
+    const fl_impl impl = {.size = sizeof impl, .op_name = ops[i], .impl_id = "vendor.acme", .kind = FL_KIND_VENDOR,
+                          .vendor = "acme", .devices = FL_DEVICE(kDLCPU), .dtypes = FL_FLOAT32, .fn = run,
+                          .prepares = 1 << 1, .prepared_size = size, .prepare = prepare};
+    status = registry->register_impl(registry, &impl);
+  }
+  return status;
+}
+"""
+PREPARED = ("column_parallel_linear", "row_parallel_linear", "logits_processor")
+
+
+@pytest.mark.parametrize("mode", ["eager", "compiled"])
+def test_layers_compute_by_their_prepared_weights(scratch: Path, tmp_path: Path, mode: str) -> None:
+    settings = {
+        "VLLM_FL_PLUGIN_MODULES": str(build_plugin(tmp_path, "acme", PREPARES)),
+        "VLLM_FL_PER_OP": ";".join(f"{op}=vendor:acme|flagos" for op in PREPARED),
+        "VLLM_FL_PREPARE_WEIGHTS": "1",
+    }
+    result = run(scratch, "qwen3", requests=REQUESTS, eager=mode == "eager", settings=settings)
+    assert_right(result, "qwen3", **dict.fromkeys(PREPARED, ACME))
+    assert result["prepared"][0] > 0
+    # what was compiled is right in the next process, where handles are others
+    again = run(scratch, "qwen3", requests=[[0]], eager=mode == "eager", settings=settings)
+    assert_right(again, "qwen3", **dict.fromkeys(PREPARED, ACME))
+    # loaded again they are no longer prepared in this vLLM, and calls go on with the weights themselves
+    reloaded = run(scratch, "qwen3", requests=REQUESTS, eager=mode == "eager", reload=True, settings=settings)
+    assert reloaded["tokens"] == [tokens("qwen3", numbers) for numbers in REQUESTS]
+    # and nothing is prepared unasked
+    del settings["VLLM_FL_PREPARE_WEIGHTS"]
+    plain = run(scratch, "qwen3", requests=[[0]], eager=mode == "eager", settings=settings)
+    assert plain["tokens"] == [tokens("qwen3", [0])]
+    assert plain["prepared"] == [0]
+    assert "the weight is not prepared" in plain["log"]

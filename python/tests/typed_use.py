@@ -32,6 +32,13 @@ def calls(x: Mine, weight: Mine) -> None:
     assert_type(flhost.ops.attention_backend(use_mla=True), str)
     assert_type(flhost.ops.a_plugins_own(1, 2, whatever=3), Any)
 
+    with flhost.prepare("replicated_linear", x, weight) as prepared:
+        assert_type(flhost.ops.replicated_linear(x, weight, prepared=prepared), Mine)
+    assert_type(flhost.default_host().op("replicated_linear").prepare(x, weight), flhost.Prepared)
+    assert_type(prepared.impl_id, str | None)
+    assert_type(prepared.bytes, int)
+
+    flhost.ops.replicated_linear(x, weight, prepared=x)  # type: ignore[arg-type]
     flhost.ops.silu_and_mul()  # type: ignore[call-arg]
     flhost.ops.silu_and_mul("x")  # type: ignore[type-var]
     flhost.ops.silu_and_mul(x, x)  # type: ignore[call-arg]

@@ -33,10 +33,21 @@ class WorkerExtension:
         host = flhost.default_host()
         counts = {}
         for row in host.impls():
-            found = host.counters(row["op_name"], row["impl_id"])
+            counters = host.counters(row["op_name"], row["impl_id"])
+            found = {name: n for name, n in counters.items() if not name.startswith("prepared")}
             if any(found.values()):
                 counts[f"{row['op_name']}:{row['impl_id']}"] = found
         return counts
+
+    def flhost_prepared(self) -> int:
+        """Bytes of weights that are prepared."""
+        import flhost
+
+        return flhost.default_host().prepared_bytes()
+
+    def flhost_reload(self) -> None:
+        """Loads the weights once more, in vLLM's way."""
+        self.model_runner.reload_weights()  # type: ignore[attr-defined]
 
     def flhost_config(self) -> dict[str, Any]:
         import flhost
@@ -135,6 +146,7 @@ def main(
     ranks: int = 1,
     dtype: str = "float32",
     logits: bool = False,
+    reload: bool = False,
     **options: Any,
 ) -> dict[str, Any]:
     """Generates for the prompts of each of `requests`, by their numbers; what each worker counted for each. A pair is a prompt and
@@ -175,6 +187,8 @@ def main(
     result: dict[str, Any] = {"tokens": [], "counts": [], "logprobs": []}
     result["out_of_tree"] = current_platform.is_out_of_tree()
     for numbers in requests:
+        if reload and result["tokens"]:  # all but the first time
+            llm.collective_rpc("flhost_reload")
         before = llm.collective_rpc("flhost_counts")
         given = [prompt(i) for i in numbers]
         # An engine in a process of its own begins with the first prompt while the second is on its way: a pass more. Asleep
@@ -196,6 +210,7 @@ def main(
                     for o in outputs
                 ]
             )
+    result["prepared"] = llm.collective_rpc("flhost_prepared") if "flhost._core" in sys.modules else None
     result["config"] = llm.collective_rpc("flhost_config")[0] if "flhost._core" in sys.modules else None
     return result
 

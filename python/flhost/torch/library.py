@@ -20,7 +20,7 @@ from . import schema as schemas
 from .rules import Integers, Rules, RulesError, Tensor
 from .threads import use_threads
 
-__all__ = ["register"]
+__all__ = ["handle", "register"]
 
 _TAGS = (torch.Tag.pt2_compliant_tag,)
 _library: torch.library.Library | None = None
@@ -102,6 +102,9 @@ class _Op:
         def fake(*args: Any, **kwargs: Any) -> Any:
             values = self.bind(overload, args, kwargs)
             self.refuse_grad(overload, values)
+            values = values[
+                : len(self.schema.arguments)
+            ]  # behind them the handle of prepared weights, on the processor
             device = self.device(values)
             made = [
                 None if spec is None else torch.empty(spec.shape, dtype=getattr(torch, spec.dtype), device=device)
@@ -152,6 +155,13 @@ def _python_kernel(op: _Op, call: Callable[..., Any], which: str) -> Callable[..
     """A kernel by torch's way through Python."""
     if which == "default":
         return call
+    if which == "prepared":
+
+        def with_prepared(*args: Any, prepared: torch.Tensor, **kwargs: Any) -> Any:
+            number = int(prepared.item())
+            return call(*args, **kwargs, prepared=_core._prepared_of(number) if number else None)
+
+        return with_prepared
     names = [result.name for result in op.schema.results]
 
     def kernel(*args: Any, **kwargs: Any) -> None:
@@ -175,6 +185,8 @@ def _register(library: torch.library.Library, host: Any, name: str) -> None:
     described = host.op(name)
     op = _Op(described)
     forms = {"default": schemas.functional(op.schema), "out": schemas.out(op.schema)}
+    if any(impl["prepares"] for impl in host.explain(name)["impls"]):
+        forms["prepared"] = schemas.prepared(op.schema)
     for which, form in forms.items():
         if form is None:
             continue
@@ -182,12 +194,19 @@ def _register(library: torch.library.Library, host: Any, name: str) -> None:
         library.define(form, tags=_TAGS)
         refuses_grad = _implement(library, op, described, which, qualified)
         overload = getattr(getattr(torch.ops.flhost, name), which)
-        fake = op.fake_functional(overload) if which == "default" else op.fake_out(overload)
+        fake = op.fake_out(overload) if which == "out" else op.fake_functional(overload)
         if all(result.is_tensor for result in op.schema.results):
             torch.library.register_fake(f"flhost::{qualified}", fake, lib=library)
         if not refuses_grad:
             library.impl(qualified, op.autograd(overload), "Autograd", with_keyset=True)
     _registered[name] = (described.schema, described.rules)
+
+
+def handle(prepared: _core.Prepared | None) -> torch.Tensor:
+    """What stands for prepared weights in torch.ops.flhost.OP.prepared(…, prepared=handle): a tensor of one number, which any
+    graph may be handed; 0, of None, is a call without. It does not keep them: that is for whoever has the Prepared. A call with
+    one that was closed is an error."""
+    return torch.tensor([0 if prepared is None else prepared.handle], dtype=torch.int64, device="cpu")
 
 
 def register(names: Sequence[str] | None = None) -> tuple[str, ...]:

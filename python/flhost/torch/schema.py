@@ -127,6 +127,12 @@ def functional(schema: Schema) -> str:
     return f"{schema.name}({', '.join(_marked(schema))}) -> {results}"
 
 
+def prepared(schema: Schema) -> str:
+    """The functional overload with the handle of prepared weights: a tensor, so that it is no constant of a compiled graph."""
+    head, _, results = functional(schema).rpartition(") -> ")
+    return f"{head.replace('(', '.prepared(', 1)}, *, Tensor prepared) -> {results}"
+
+
 def out(schema: Schema) -> str | None:
     """The overload that writes into given results; None where a result is no tensor."""
     if not schema.results or not all(result.is_tensor for result in schema.results):

@@ -17,6 +17,7 @@ from .ir import sparsity_of
 from .methods import EmbeddingMethod, LinearMethod, request_amx
 from .mixers import gdn_attention_core, mamba_mixer, mamba_mixer2
 from .ops import torch_op
+from .prepared import prepare_head
 
 Form = Callable[[Any, str], Any]
 
@@ -293,7 +294,7 @@ def fused_moe_method(base: Any, op: str) -> type:
 # ---------------------------------------------------------------------------------------------------- PluggableLayer
 
 
-def with_method(method: Callable[[Callable[..., Any]], Any], unquantized: str) -> Form:
+def with_method(method: Callable[[str], Any], unquantized: str) -> Form:
     """A layer whose product is its `quant_method`'s: where that is vLLM's for plain weights, ours takes its place once
     the weights are created."""
 
@@ -301,7 +302,7 @@ def with_method(method: Callable[[Callable[..., Any]], Any], unquantized: str) -
         def __init__(self: Any, *args: Any, **kwargs: Any) -> None:  # noqa: N807
             base.__init__(self, *args, **kwargs)
             if type(self.quant_method).__name__ == unquantized:
-                self.quant_method = method(torch_op(op))
+                self.quant_method = method(op)
 
         return type(base.__name__, (base,), {"__init__": __init__})
 
@@ -329,7 +330,11 @@ def logits_processor(base: Any, op: str) -> type:
             ):
                 return super().forward(lm_head, hidden_states, embedding_bias, **options)
             size = min(self.org_vocab_size, lm_head.weight.shape[0])
-            return self.flhost(hidden_states, lm_head.weight, embedding_bias, size, self.soft_cap, self.scale)
+            rest = (embedding_bias, size, self.soft_cap, self.scale)
+            handle = prepare_head(op, lm_head, hidden_states, *rest)
+            if handle is None:
+                return self.flhost(hidden_states, lm_head.weight, *rest)
+            return torch_op(op, "prepared")(hidden_states, lm_head.weight, *rest, prepared=handle)
 
     Processor.__name__ = base.__name__
     return Processor

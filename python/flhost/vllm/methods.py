@@ -10,6 +10,7 @@ from vllm.model_executor.layers.linear import UnquantizedLinearMethod
 from vllm.model_executor.layers.vocab_parallel_embedding import UnquantizedEmbeddingMethod
 
 from .ops import torch_op
+from .prepared import LinearWeights
 
 
 def request_amx() -> None:
@@ -32,27 +33,36 @@ class LinearMethod(UnquantizedLinearMethod):
     """One of the linear ops. What ranks add up or gather stays with the layer: the op computes this rank's part, and
     is told nothing of reducing. (vLLM calls with a bias and without reducing on rank 0; the op refuses that.)"""
 
-    def __init__(self, call: Callable[..., Any]) -> None:
+    def __init__(self, op: str) -> None:
         super().__init__()
-        self.call = call
+        self.op = op
+        self.call = torch_op(op)
+        self.call_prepared: Callable[..., Any] | None = None
+        self.prepares = True  # unless another op multiplies with the weight
+        self.weights = LinearWeights(op)
 
     def process_weights_after_loading(self, layer: Any) -> None:
         keep_weights(layer)
+        if self.prepares and layer.weight.dim() == 2 and self.weights.prepare(layer):
+            self.call_prepared = torch_op(self.op, "prepared")
 
     def apply(self, layer: Any, x: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
-        return self.call(x, layer.weight, bias)
+        if self.call_prepared is None:
+            return self.call(x, layer.weight, bias)
+        return self.call_prepared(x, layer.weight, bias, prepared=layer.flhost_prepared)
 
 
 class EmbeddingMethod(UnquantizedEmbeddingMethod):
     """Both sides of the vocabulary: a table may be tied to the head. Of a shard the layer masks the ids of others."""
 
-    def __init__(self, call: Callable[..., Any]) -> None:
+    def __init__(self, op: str) -> None:
         super().__init__()
         self.lookup = torch_op("vocab_parallel_embedding")
         self.head = torch_op("parallel_lm_head")
 
     def process_weights_after_loading(self, layer: Any) -> None:
         keep_weights(layer)
+        layer.flhost_head = None  # prepared by the first call of LogitsProcessor's
 
     def apply(self, layer: Any, x: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
         return self.head(x, layer.weight, bias)

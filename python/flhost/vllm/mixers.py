@@ -17,6 +17,14 @@ from .methods import LinearMethod
 from .ops import torch_op
 
 
+def _take_whole(mixer: Any) -> None:
+    """Its projections are multiplied in the mixer's op, not by their own: what these would prepare nobody reads."""
+    for name in ("in_proj", "x_proj", "dt_proj", "out_proj"):
+        method = getattr(getattr(mixer, name, None), "quant_method", None)
+        if isinstance(method, LinearMethod):
+            method.prepares = False
+
+
 def _are_plain(*layers: Any) -> bool:
     """Whole, and with weights that stay as they are."""
     return all(
@@ -97,6 +105,7 @@ def mamba_mixer(base: Any, op: str) -> type:
         def __init__(self, *args: Any, **kwargs: Any) -> None:
             super().__init__(*args, **kwargs)
             self.flhost = torch_op(op)
+            _take_whole(self)
 
         def forward_impl(self, hidden_states: torch.Tensor, output: torch.Tensor) -> Any:
             metadata = _metadata(self)
@@ -142,6 +151,7 @@ def mamba_mixer2(base: Any, op: str) -> type:
         def __init__(self, *args: Any, **kwargs: Any) -> None:
             super().__init__(*args, **kwargs)
             self.flhost = torch_op(op)
+            _take_whole(self)
             self.chunk_size = 256 if self.model_config is None else self.model_config.get_mamba_chunk_size()
 
         def is_whole(self) -> bool:

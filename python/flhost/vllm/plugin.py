@@ -11,7 +11,8 @@ from typing import Any
 
 logger = logging.getLogger("vllm.flhost")
 
-DIGEST, BACKENDS = "flhost_manifest", "flhost_attention"  # keys in additional_config
+# Keys in additional_config.
+DIGEST, BACKENDS, PREPARED = "flhost_manifest", "flhost_attention", "flhost_prepared"
 
 
 def register() -> None:
@@ -73,6 +74,8 @@ def _tell(config: Any) -> None:
     extra[DIGEST] = manifest["sha256"] or manifest["problem"]
     if classes.backends():
         extra[BACKENDS] = classes.backends()
+    if host.config()["prepare_weights"]["value"]:
+        extra[PREPARED] = True
     logger.info("%s", summary(manifest, place, replaced))
     _freeze_captures()
 
