@@ -1,6 +1,6 @@
 /*
  * examples/llm on the models of tests/models: tokens and logits as transformers', however the requests are batched,
- * whichever implementations run, and with what a prompt begins with in the cache already.
+ * whichever implementations run, with what a prompt begins with in the cache already, and over ranks.
  */
 #include "cli/safetensors.h"
 #include "tests/command.h"
@@ -8,6 +8,7 @@
 #include <flhost/dtype.h>
 #include <flhost/plugin.h>
 
+#include <limits.h>
 #include <math.h>
 #include <stdlib.h>
 #include <sys/stat.h>
@@ -41,6 +42,26 @@ static const char *ids_of(const DLTensor *tensor, char *text, size_t size) {
   return text;
 }
 
+static int ranks = 1;
+
+static const char *llm_program(void) {
+  static char path[PATH_MAX];
+  ck_assert_ptr_nonnull(realpath(build_dir(), path));
+  return strcat(path, "/llm");
+}
+
+/* As many processes of it as there are to be ranks. */
+static outcome run_llm(const char *const *words) {
+  char number[16];
+  const char *all[MOST_WORDS + 6] = {"launch", "-n", number, "--", llm_program()};
+  if (ranks == 1)
+    return run_built("llm", words);
+  snprintf(number, sizeof number, "%d", ranks);
+  for (int i = 0; words[i]; i++)
+    all[5 + i] = words[i];
+  return run_flhost(all);
+}
+
 /* Both prompts of a model, `times` times, with further options. What it printed, and what it wrote in `written`. */
 static outcome run(const char *model, safetensors *expected, int times, const char *const *options,
                    safetensors *written) {
@@ -54,7 +75,7 @@ static outcome run(const char *model, safetensors *expected, int times, const ch
   }
   for (int i = 0; options && options[i]; i++)
     words[n++] = options[i];
-  outcome o = run_built("llm", words);
+  outcome o = run_llm(words);
   ck_assert_msg(!o.status, "%s: %s", model, o.err);
   ck_assert_str_eq(o.err, "");
   read_file(scratch("logits.safetensors"), written);
@@ -269,8 +290,8 @@ static outcome run_weights(const char *name, const char *model, const char *more
   write_config(directory, model, more);
   snprintf(path, sizeof path, "%s/model.safetensors", directory);
   ck_assert_msg(safetensors_write(path, file, error), "%s", error);
-  outcome o = run_built("llm", (const char *const[]){directory, "--logits", scratch("logits.safetensors"), "--prompt",
-                                                     ids_of(numbered(expected, "prompt", 0), ids, sizeof ids), NULL});
+  outcome o = run_llm((const char *const[]){directory, "--logits", scratch("logits.safetensors"), "--prompt",
+                                            ids_of(numbered(expected, "prompt", 0), ids, sizeof ids), NULL});
   ck_assert_msg(!o.status, "%s", o.err);
   read_file(scratch("logits.safetensors"), written);
   return o;
@@ -305,9 +326,10 @@ static void add_copy(safetensors *file, const safetensors_entry *entry) {
   memcpy(file->entries[file->n - 1].tensor.data, entry->tensor.data, safetensors_data_size(&entry->tensor));
 }
 
-/* As it is published. */
+/* As it is published; the second time over ranks. */
 START_TEST(experts_of_gpt_oss_may_be_mxfp4) {
   safetensors expected, plain;
+  ranks = 1 + _i;
   read_expected("gpt-oss", &expected);
   read_file("tests/models/gpt-oss/model.safetensors", &plain);
   safetensors coded = beside(&plain);
@@ -351,8 +373,9 @@ START_TEST(weights_of_deepseek_may_be_float8_with_a_scale_for_each_block) {
   safetensors expected, plain;
   snprintf(more, sizeof more, "\"quantization_config\": {\"quant_method\": \"fp8\", \"weight_block_size\": [%d, %d]},",
            (int)blocks[_i % 2][0], (int)blocks[_i % 2][1]);
-  if (_i / 2)
+  if (_i / 2 == 1)
     setting("VLLM_FL_PREFER=%s", "reference");
+  ranks = _i / 2 == 2 ? 2 : 1;
   read_expected("deepseek-v2", &expected);
   read_file("tests/models/deepseek-v2/model.safetensors", &plain);
   safetensors coded = beside(&plain);
@@ -408,6 +431,88 @@ START_TEST(codes_that_it_cannot_read_are_refused) {
   assert_contains(o.err, cases[_i].message);
   safetensors_free(&plain);
   safetensors_free(&file);
+}
+END_TEST
+
+/* --------------------------------------------------------------------------------------------------------- ranks */
+
+static const struct {
+  const char *model;
+  int ranks;
+} shared[] = {
+    {"llama", 2},       {"qwen3", 2},      {"mixtral", 2}, {"qwen2-moe", 2}, {"mamba2", 2}, {"gpt-oss", 2},
+    {"deepseek-v2", 2}, {"qwen3-next", 2}, {"llama", 4},   {"gpt-oss", 4},   {"mamba2", 3}}; /* of its vocabulary each
+                                                                                                of 3 has all */
+enum { N_SHARED = sizeof shared / sizeof *shared };
+
+/* Of qwen2-moe both ranks have its one head of keys, of others two of four. Those of more than two take prompts in
+ * parts. */
+START_TEST(tokens_and_logits_over_ranks_are_those_of_transformers) {
+  static const char *const parts[] = {"--pass", "3", "--block-size", "5", NULL};
+  const char *model = shared[_i].model;
+  safetensors expected, written;
+  ranks = shared[_i].ranks;
+  read_expected(model, &expected);
+  outcome o = run(model, &expected, 1, ranks > 2 ? parts : NULL, &written);
+  check(model, &o, &expected, &written, 1);
+  safetensors_free(&expected);
+  safetensors_free(&written);
+}
+END_TEST
+
+/* Each rank has a part of what is rounded: codes and scales are those of one that is alone. */
+START_TEST(rounded_weights_over_ranks_are_those_of_one) {
+  const char *model = rounded_models[_i / N_FORMATS], *format = formats[_i % N_FORMATS];
+  const char *const options[] = {"--quantise", format, NULL};
+  safetensors expected, alone, together;
+  read_expected(model, &expected);
+  outcome one = run(model, &expected, 1, options, &alone);
+  ranks = 2;
+  outcome two = run(model, &expected, 1, options, &together);
+  ck_assert_str_eq(one.out, two.out);
+  for (int i = 0; i < PROMPTS; i++) {
+    const DLTensor *logits = numbered(&together, "logits", i);
+    ck_assert_int_eq(compare_rows(model, logits->data, numbered(&alone, "logits", i)->data, logits->shape[0]), 0);
+  }
+  safetensors_free(&expected);
+  safetensors_free(&alone);
+  safetensors_free(&together);
+}
+END_TEST
+
+START_TEST(heads_that_ranks_cannot_divide_are_named) {
+  static const char config[] = "{\"architectures\": [\"LlamaForCausalLM\"], \"num_hidden_layers\": 1, "
+                               "\"num_attention_heads\": 6, \"num_key_value_heads\": 3}";
+  ranks = 4;
+  outcome o = run_llm((const char *const[]){"tests/models/qwen2-moe", "--prompt", "1", NULL});
+  ck_assert_int_eq(o.status, 1);
+  ck_assert_str_eq(o.out, "");
+  assert_contains(o.err, "llm: num_attention_heads 2 cannot be divided among 4 ranks\n");
+  scratch_file("config.json", config);
+  ck_assert_int_eq(symlink("/proc/self/cwd/tests/models/llama/model.safetensors", scratch("model.safetensors")), 0);
+  ranks = 2;
+  o = run_llm((const char *const[]){scratch_dir(), "--prompt", "1", NULL});
+  ck_assert_int_eq(o.status, 1);
+  assert_contains(o.err, "llm: num_key_value_heads 3 cannot be divided among 2 ranks\n");
+}
+END_TEST
+
+/* Nobody watches these two, so that the one that is left has to notice by itself. */
+START_TEST(a_rank_that_is_killed_is_named_by_the_other) {
+  char script[PATH_MAX + 1024];
+  setting("PATH=/usr/bin:/bin");
+  setting("FLHOST_GROUP_FILE=%s", scratch("id"));
+  snprintf(script, sizeof script,
+           "unset FLHOST_RANK FLHOST_RANKS FLHOST_LOCAL_RANK FLHOST_GROUP_ID; export WORLD_SIZE=2\n"
+           "set -- %s tests/models/llama --timing --at-once 1 --tokens 100 $(for i in $(seq 40); do echo --prompt $i; "
+           "done)\n"
+           "RANK=1 \"$@\" & other=$!\n"
+           "{ RANK=0 \"$@\"; echo status $? >&2; } 2>&1 >/dev/null | { read line; kill -9 $other; tail -n 2; }\n",
+           llm_program());
+  outcome o = FLHOST("launch", "-n", "1", "--", "sh", "-c", script);
+  assert_contains(o.out, "status 1\n");
+  assert_contains(o.out, "rank 1");
+  assert_contains(o.out, "tp");
 }
 END_TEST
 
@@ -516,9 +621,13 @@ static void add_tests(TCase *tests) {
   tcase_add_test(tests, bfloat16_is_no_further_from_float32_than_in_transformers);
   tcase_add_test(tests, weights_of_bfloat16_can_be_run_in_float32);
   tcase_add_loop_test(tests, rounded_weights_are_those_that_they_stand_for, 0, 2 * N_ROUNDED * N_FORMATS);
-  tcase_add_test(tests, experts_of_gpt_oss_may_be_mxfp4);
-  tcase_add_loop_test(tests, weights_of_deepseek_may_be_float8_with_a_scale_for_each_block, 0, 4);
+  tcase_add_loop_test(tests, experts_of_gpt_oss_may_be_mxfp4, 0, 2);
+  tcase_add_loop_test(tests, weights_of_deepseek_may_be_float8_with_a_scale_for_each_block, 0, 6);
   tcase_add_loop_test(tests, codes_that_it_cannot_read_are_refused, 0, 4);
+  tcase_add_loop_test(tests, tokens_and_logits_over_ranks_are_those_of_transformers, 0, N_SHARED);
+  tcase_add_loop_test(tests, rounded_weights_over_ranks_are_those_of_one, 0, N_FORMATS + 1);
+  tcase_add_test(tests, heads_that_ranks_cannot_divide_are_named);
+  tcase_add_test(tests, a_rank_that_is_killed_is_named_by_the_other);
   tcase_add_test(tests, sampling_follows_the_seed_alone);
   tcase_add_test(tests, a_pass_is_timed_and_the_rate_of_tokens_is_that_of_passes_without_prompts);
   tcase_add_loop_test(tests, a_mistake_is_answered_with_what_was_expected, 0, N_MISTAKES);

@@ -1,46 +1,37 @@
-/* Hugging Face directories: see llm.h. Weights stay where the files are mapped; the system reads a page when it is
- * first used, and all processes share it. */
+/* Hugging Face directories: see llm.h. Weights stay where the files are mapped: a page is read when it is first used.
+ */
 #include "llm.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <glob.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-static json_t *read_json(const char *path) {
-  json_error_t problem;
-  json_t *object = json_load_file(path, JSON_REJECT_DUPLICATES, &problem);
-  if (!json_is_object(object))
-    fail("%s: %s", path, object ? "not a JSON object" : problem.text);
-  return object;
-}
-
-/* The tensor that an entry of the header describes; `data_size` bytes follow the header. */
-static DLTensor *describe(const char *path, const char *name, json_t *entry, char *memory, uint64_t data_size,
-                          arena *kept) {
+/* The tensor that an entry of the header describes; `room` bytes follow the header. */
+static DLTensor *describe(const char *path, const char *name, json_t *entry, char *memory, size_t room, arena *kept) {
   const char *dtype = "";
   json_int_t begin = -1, end = -1;
   json_t *shape = NULL, *size;
   int64_t sizes[FL_MAX_DIMS];
-  size_t d;
   const fl_element_type *type;
+  size_t d;
   if (json_unpack(entry, "{s:s, s:o, s:[I, I]}", "dtype", &dtype, "shape", &shape, "data_offsets", &begin, &end))
     fail("%s: '%s' has no dtype, shape and data_offsets", path, name);
   for (uint32_t i = 0; (type = fl_element_type_at(i)) && strcmp(type->safetensors, dtype); i++)
     ;
   if (!type || json_array_size(shape) > FL_MAX_DIMS)
     fail("%s: '%s' is of %s with %zu dimensions, which is not known here", path, name, dtype, json_array_size(shape));
-  uint64_t wanted = type->dtype.bits / 8u;
+  size_t wanted = type->dtype.bits / 8u;
   json_array_foreach(shape, d, size) {
     sizes[d] = json_integer_value(size);
-    if (!json_is_integer(size) || sizes[d] < 0 || __builtin_mul_overflow(wanted, (uint64_t)sizes[d], &wanted))
+    if (!json_is_integer(size) || sizes[d] < 0 || __builtin_mul_overflow(wanted, (size_t)sizes[d], &wanted))
       fail("%s: size %zu of '%s' is not possible", path, d, name);
   }
-  if (begin < 0 || end < begin || (uint64_t)end > data_size || (uint64_t)(end - begin) != wanted)
-    fail("%s: '%s' takes %llu bytes, but lies at %lld to %lld of %llu", path, name, (unsigned long long)wanted,
-         (long long)begin, (long long)end, (unsigned long long)data_size);
-  DLTensor whole = {.data = memory + begin, .device = {kDLCPU, 0}, .dtype = type->dtype};
+  if (begin < 0 || end < begin || (size_t)end > room || (size_t)(end - begin) != wanted)
+    fail("%s: '%s' takes %zu bytes, but lies at %lld to %lld of %zu", path, name, wanted, LL(begin), LL(end), room);
+  DLTensor whole = {.data = memory + begin, .device = cpu, .dtype = type->dtype};
   if ((uintptr_t)whole.data % (type->dtype.bits / 8u))
     whole.data = memcpy(arena_take(kept, wanted), whole.data, wanted); /* old writers did not align */
   return view(kept, &whole, 0, NULL, (int)json_array_size(shape), sizes);
@@ -79,26 +70,21 @@ static void add_file(checkpoint *c, const char *path, arena *kept) {
   json_decref(header);
 }
 
-/* The files that the index names, or the one. */
+/* Of several files each has its part: all of the directory's are taken. */
 void checkpoint_open(checkpoint *c, const char *directory, arena *kept) {
   char path[4096];
-  const char *name;
-  json_t *file, *taken = json_object();
+  json_error_t problem;
+  glob_t found;
   snprintf(path, sizeof path, "%s/config.json", directory);
-  *c = (checkpoint){.config = read_json(path), .tensors = json_object()};
-  snprintf(path, sizeof path, "%s/model.safetensors.index.json", directory);
-  json_t *index = access(path, R_OK) ? json_pack("{s:{s:s}}", "weight_map", "", "model.safetensors") : read_json(path);
-  json_object_foreach(json_object_get(index, "weight_map"), name, file) {
-    const char *file_name = json_string_value(file);
-    if (!file_name || strchr(file_name, '/'))
-      fail("%s: '%s' lies in no file of this directory", path, name);
-    snprintf(path, sizeof path, "%s/%s", directory, file_name);
-    if (!json_object_get(taken, file_name))
-      add_file(c, path, kept);
-    json_object_set_new(taken, file_name, json_true());
-  }
-  json_decref(index);
-  json_decref(taken);
+  *c = (checkpoint){.config = json_load_file(path, JSON_REJECT_DUPLICATES, &problem), .tensors = json_object()};
+  if (!json_is_object(c->config))
+    fail("%s: %s", path, c->config ? "not a JSON object" : problem.text);
+  snprintf(path, sizeof path, "%s/*.safetensors", directory);
+  if (glob(path, 0, NULL, &found))
+    fail("%s: there is no such file", path);
+  for (size_t i = 0; i < found.gl_pathc; i++)
+    add_file(c, found.gl_pathv[i], kept);
+  globfree(&found);
 }
 
 void checkpoint_close(checkpoint *c) {

@@ -1,11 +1,8 @@
-/*
- * Requests, and passes over some tokens of each: see llm.h. A pass takes one token of each request that generates, and
+/* Requests, and passes over some tokens of each: see llm.h. A pass takes one token of each request that generates, and
  * as many as fit of the prompts of the others; a prompt that does not fit is taken in parts.
- *
  * The paged cache: a request owns the blocks that it needs to its end before it starts, so that none has to wait for
  * another in the middle. A full block of a prompt stays what it is until the block is needed for something else;
- * another prompt that begins with the same tokens takes it as it is.
- */
+ * another prompt that begins with the same tokens takes it as it is. */
 #include "llm.h"
 
 #include <time.h>
@@ -24,10 +21,11 @@ static double now(void) {
 }
 
 static void *allocate(engine *e, int64_t n, size_t size) {
-  return memset(arena_take(&e->memory, (size_t)n * size), 0, (size_t)n * size);
+  return memset(arena_take(&e->memory, n * size), 0, n * size);
 }
 
 void engine_make(engine *e, int64_t n_requests) {
+  e->memory = (arena){.host = e->model->host, .stream = e->model->stream};
   e->requests = allocate(e, n_requests, sizeof *e->requests);
   e->cached = allocate(e, e->model->n_blocks, sizeof *e->cached);
   e->state_taken = allocate(e, e->model->n_states, sizeof *e->state_taken);
@@ -35,22 +33,19 @@ void engine_make(engine *e, int64_t n_requests) {
 
 void engine_add(engine *e, const int64_t *ids, int64_t n, int64_t n_more, bool keep_logits) {
   const model *m = e->model;
-  long long number = e->n_requests;
+  long long number = e->n_requests, longest = m->longest;
   request *r = &e->requests[e->n_requests++];
   *r = (request){.n_prompt = n, .n = n, .n_most = n + n_more, .state = -1};
   if (n < 1)
     fail("prompt %lld is empty", number);
   for (int64_t i = 0; i < n; i++)
     if (ids[i] < 0 || ids[i] >= m->vocabulary)
-      fail("prompt %lld: token %lld is %lld, expected 0 to %lld", number, (long long)i, (long long)ids[i],
-           (long long)m->vocabulary - 1);
-  if (r->n_most > m->longest)
-    fail("prompt %lld: %lld tokens with what is to follow, the model takes %lld", number, (long long)r->n_most,
-         (long long)m->longest);
+      fail("prompt %lld: token %lld is %lld, expected 0 to %lld", number, LL(i), LL(ids[i]), LL(m->vocabulary) - 1);
+  if (r->n_most > longest)
+    fail("prompt %lld: %lld tokens with what is to follow, the model takes %lld", number, LL(r->n_most), longest);
   r->n_blocks = (r->n_most - 1 + m->block_size - 1) / m->block_size; /* the last token is not looked at again */
   if (r->n_blocks > m->n_blocks)
-    fail("prompt %lld needs %lld blocks of the cache, which has %lld", number, (long long)r->n_blocks,
-         (long long)m->n_blocks);
+    fail("prompt %lld needs %lld blocks of the cache, which has %lld", number, LL(r->n_blocks), LL(m->n_blocks));
   r->ids = memcpy(allocate(e, r->n_most, sizeof *r->ids), ids, (size_t)n * sizeof *ids);
   r->blocks = allocate(e, r->n_blocks, sizeof *r->blocks);
   r->logits = keep_logits ? tensor(&e->memory, float32, SHAPE(r->n_most, m->vocabulary)) : NULL;
@@ -109,17 +104,9 @@ static void remember(engine *e, const request *r) {
   for (int64_t i = 0, n = e->model->block_size; i < r->n_blocks; i++, n += e->model->block_size) {
     cached_block *c = &e->cached[r->blocks[i]];
     c->used = e->n_passes;
-    if (!c->ids && n <= r->n_prompt && n <= r->n_computed) {
-      c->ids = r->ids;
-      c->n = n;
-    }
+    if (!c->ids && n <= r->n_prompt && n <= r->n_computed)
+      *c = (cached_block){r->ids, n, c->used, c->users};
   }
-}
-
-static void leave(engine *e, const request *r) {
-  for (int64_t i = 0; i < r->n_blocks; i++)
-    e->cached[r->blocks[i]].users--;
-  e->state_taken[r->state] = false;
 }
 
 /* Who takes part, with how many tokens. Those that generate come first: a long prompt is not to hold them up. */
@@ -192,43 +179,44 @@ static double noise_at(uint64_t seed, uint64_t place) {
 
 /* The next token of each row, where its request is to have one. */
 static DLTensor *sample(const engine *e, DLTensor *logits, request *const *owners) {
+  const sampling s = e->sampling;
   model *m = e->model;
   arena *a = &m->step;
   int64_t n = logits->shape[0], v = logits->shape[1];
   DLTensor *ids = tensor(a, int64, SHAPE(n));
-  if (e->temperature <= 0) {
-    ok(fl_greedy_argmax(&m->ops, NULL, logits, ids));
+  if (s.temperature <= 0) {
+    ok(fl_greedy_argmax(OPS, logits, ids));
     return ids;
   }
   DLTensor *temperature = tensor(a, float32, SHAPE(n)), *top_k = tensor(a, int64, SHAPE(n)),
            *top_p = tensor(a, float32, SHAPE(n)), *noise = tensor(a, float32, SHAPE(n, v)),
-           *scaled = tensor(a, float32, SHAPE(n, v));
+           *scaled = copied(a, logits, float32);
   for (int64_t i = 0; i < n; i++) {
     uint64_t place = (uint64_t)(owners[i] - e->requests) << 40 | (uint64_t)owners[i]->n;
-    uint64_t seed = e->seed ^ (uint64_t)(noise_at(e->seed, place) * 0x1p60);
-    ((float *)temperature->data)[i] = (float)e->temperature;
-    ((int64_t *)top_k->data)[i] = e->top_k;
-    ((float *)top_p->data)[i] = (float)e->top_p;
+    uint64_t seed = (uint64_t)s.seed ^ (uint64_t)(noise_at((uint64_t)s.seed, place) * 0x1p60);
+    ((float *)temperature->data)[i] = (float)s.temperature;
+    ((int64_t *)top_k->data)[i] = s.top_k;
+    ((float *)top_p->data)[i] = (float)s.top_p;
     for (int64_t j = 0; j < v; j++)
       ((float *)noise->data)[i * v + j] = (float)-log(noise_at(seed, (uint64_t)j));
   }
-  put(scaled, 0, logits);
-  ok(fl_apply_temperature(&m->ops, NULL, scaled, temperature, scaled));
-  ok(fl_apply_top_k_top_p(&m->ops, NULL, scaled, top_k, top_p, scaled)); /* 0 and 1: all */
-  ok(fl_exponential_sample(&m->ops, NULL, scaled, noise, ids));
+  ok(fl_apply_temperature(OPS, scaled, temperature, scaled));
+  ok(fl_apply_top_k_top_p(OPS, scaled, top_k, top_p, scaled)); /* 0 and 1: all */
+  ok(fl_exponential_sample(OPS, scaled, noise, ids));
   return ids;
 }
 
 /* False: there is nothing to do. */
 static bool pass(engine *e, request **chosen) {
   model *m = e->model;
-  double begin = now();
+  double took = -now();
   int64_t n = choose(e, chosen), n_next = 0, n_prompt = 0, row = 0, v = m->vocabulary;
   if (!n)
     return false;
   arena_reset(&m->step);
   batch b = describe(e, chosen, n);
   DLTensor *logits = model_run(m, &b), *ids = sample(e, logits, b.owners);
+  ok(fl_device_synchronize(m->host, cpu, m->stream, false));
   e->n_passes++;
   for (int64_t i = 0; i < n; i++) {
     request *r = chosen[i];
@@ -243,16 +231,17 @@ static bool pass(engine *e, request **chosen) {
       continue;
     n_next++;
     r->ids[r->n++] = ((int64_t *)ids->data)[row - 1];
-    if (r->n == r->n_most)
-      leave(e, r);
+    for (int64_t j = 0; r->n == r->n_most && j < r->n_blocks; j++)
+      e->cached[r->blocks[j]].users--;
+    e->state_taken[r->state] = r->n < r->n_most;
   }
   e->n_prompt_tokens += n_prompt;
   e->n_generated += n_next;
   e->n_decoded += n_prompt ? 0 : n_next;
-  double took = now() - begin;
+  took += now();
   *(n_prompt ? &e->prompt_seconds : &e->generate_seconds) += took;
   if (e->timing)
-    fprintf(stderr, "pass: %lld prompt tokens, %lld generated, %.6f s\n", (long long)n_prompt, (long long)n_next, took);
+    fprintf(stderr, "pass: %lld prompt tokens, %lld generated, %.6f s\n", LL(n_prompt), LL(n_next), took);
   return true;
 }
 

@@ -1,4 +1,4 @@
-/* Blocks with a state for each request, which has no blocks in the cache: see llm.h. */
+/* Blocks with a state for each request, which has no blocks in the cache: see llm.h. Each rank does all of them. */
 #include "llm.h"
 
 /* The gated delta rule of Qwen3-Next. */
@@ -11,13 +11,13 @@ typedef struct delta_net {
 static DLTensor *run_delta_net(model *m, const void *self, const batch *b, DLTensor *x) {
   const delta_net *d = self;
   int64_t n = b->n_tokens;
-  DLTensor *out = tensor(&m->step, m->dtype, SHAPE(n, d->value_heads, d->value_size));
-  DLTensor *normed = tensor(&m->step, m->dtype, SHAPE(n, d->value_heads, d->value_size));
+  DLTensor *out = MADE(n, d->value_heads, d->value_size);
+  DLTensor *normed = MADE(n, d->value_heads, d->value_size);
   DLTensor *z = view(&m->step, linear(m, x, &d->z, NULL), 0, NULL, SHAPE(n, d->value_heads, d->value_size));
-  ok(fl_gdn_attention_core(&m->ops, NULL, linear(m, x, &d->qkv, NULL), linear(m, x, &d->a, NULL),
-                           linear(m, x, &d->b, NULL), d->conv, NULL, d->a_log, d->dt_bias, d->conv_state, d->state,
-                           d->key_heads, d->key_size, b->query_start_loc, b->states, b->has_state, out));
-  ok(fl_rms_norm_gated(&m->ops, NULL, out, z, d->norm, m->epsilon, NULL, true, "silu", normed));
+  ok(fl_gdn_attention_core(OPS, linear(m, x, &d->qkv, NULL), linear(m, x, &d->a, NULL), linear(m, x, &d->b, NULL),
+                           d->conv, NULL, d->a_log, d->dt_bias, d->conv_state, d->state, d->key_heads, d->key_size,
+                           b->query_start_loc, b->states, b->has_state, out));
+  ok(fl_rms_norm_gated(OPS, out, z, d->norm, m->epsilon, NULL, true, "silu", normed));
   return linear(m, view(&m->step, normed, 0, NULL, SHAPE(n, d->value_heads * d->value_size)), &d->output, NULL);
 }
 
@@ -25,7 +25,7 @@ static DLTensor *run_delta_net(model *m, const void *self, const batch *b, DLTen
  * those of each head from bounds[0] to bounds[1], then those to bounds[2], … to bounds[parts]; `rows`: of a head. */
 static projection take_rows(model *m, const delta_net *d, const char *prefix, const char *name, int64_t rows, int parts,
                             const int64_t *bounds) {
-  arena once = {0}; /* the whole is not kept, and what is rounded is not */
+  arena once = {.host = m->host, .stream = m->stream}; /* the whole is not kept, and what is rounded is not */
   const DLTensor *of = weight_in(m, &once, prefix, name, ".weight", true);
   int64_t k = m->hidden, n = d->key_heads, at = 0;
   DLTensor *taken = tensor(m->format ? &once : &m->kept, m->dtype, SHAPE(n * (bounds[parts] - bounds[0]), k));
@@ -33,7 +33,7 @@ static projection take_rows(model *m, const delta_net *d, const char *prefix, co
     fail("'%s%s.weight' is of another size than config.json says", prefix, name);
   for (int i = 0; i < parts; at += n * (bounds[i + 1] - bounds[i]) * k, i++)
     put(taken, at, view(&once, of, bounds[i] * k, SIZES(rows * k, k, 1), SHAPE(n, bounds[i + 1] - bounds[i], k)));
-  projection made = projected(m, &m->kept, taken, 0);
+  projection made = projected(m, &m->kept, taken, 0, ALL);
   arena_reset(&once);
   return made;
 }
@@ -49,14 +49,14 @@ block delta_net_block(model *m, const char *prefix) {
                    .a_log = weight(m, prefix, "linear_attn.A_log", "", true),
                    .dt_bias = weight(m, prefix, "linear_attn.dt_bias", "", true),
                    .norm = weight(m, prefix, "linear_attn.norm", ".weight", true),
-                   .output = find_projection(m, prefix, "linear_attn.out_proj"),
+                   .output = find_projection(m, prefix, "linear_attn.out_proj", ALL, ALL),
                    .conv_state = tensor(&m->kept, m->dtype, SHAPE(m->n_states, conv->shape[0], conv->shape[2] - 1))};
   d->state = tensor(&m->kept, float32, SHAPE(m->n_states, d->value_heads, d->value_size, d->key_size));
-  int64_t k = d->key_size, share = d->value_heads / d->key_heads, v = share * d->value_size, all = 2 * k + 2 * v;
+  int64_t k = d->key_size, ratio = d->value_heads / d->key_heads, v = ratio * d->value_size, all = 2 * k + 2 * v;
   d->qkv = take_rows(m, d, prefix, "linear_attn.in_proj_qkvz", all, 3, SIZES(0, k, 2 * k, 2 * k + v));
   d->z = take_rows(m, d, prefix, "linear_attn.in_proj_qkvz", all, 1, SIZES(2 * k + v, all));
-  d->b = take_rows(m, d, prefix, "linear_attn.in_proj_ba", 2 * share, 1, SIZES(0, share));
-  d->a = take_rows(m, d, prefix, "linear_attn.in_proj_ba", 2 * share, 1, SIZES(share, 2 * share));
+  d->b = take_rows(m, d, prefix, "linear_attn.in_proj_ba", 2 * ratio, 1, SIZES(0, ratio));
+  d->a = take_rows(m, d, prefix, "linear_attn.in_proj_ba", 2 * ratio, 1, SIZES(ratio, 2 * ratio));
   m->has_states = true;
   return (block){.run = run_delta_net, .self = d};
 }
@@ -69,10 +69,10 @@ typedef struct mamba2 {
 
 static DLTensor *run_mamba2(model *m, const void *self, const batch *b, DLTensor *x) {
   const mamba2 *l = self;
-  DLTensor *out = tensor(&m->step, m->dtype, SHAPE(b->n_tokens, m->hidden));
-  ok(fl_mamba_mixer2(&m->ops, NULL, x, l->in, l->conv, l->conv_bias, l->dt_bias, l->a, l->d, l->norm, l->out,
-                     l->conv_state, l->state, l->groups, l->head_size, l->chunk, b->query_start_loc, b->states,
-                     b->has_state, m->epsilon, out));
+  DLTensor *out = MADE(b->n_tokens, m->hidden);
+  ok(fl_mamba_mixer2(OPS, x, l->in, l->conv, l->conv_bias, l->dt_bias, l->a, l->d, l->norm, l->out, l->conv_state,
+                     l->state, l->groups, l->head_size, l->chunk, b->query_start_loc, b->states, b->has_state,
+                     m->epsilon, out));
   return out;
 }
 
@@ -95,7 +95,7 @@ block mamba2_block(model *m, const char *prefix) {
                 .chunk = config_number(m->config, "chunk_size", REQUIRED)};
   l->state = tensor(&m->kept, float32, SHAPE(m->n_states, a_log->shape[0], l->head_size, n_state));
   for (int64_t i = 0; i < a_log->shape[0]; i++)
-    ((float *)l->a->data)[i] = -expf(((float *)data(a_log))[i]);
+    ((float *)l->a->data)[i] = -expf(((float *)fl_data(a_log))[i]);
   m->has_states = true;
   return (block){.run = run_mamba2, .self = l};
 }

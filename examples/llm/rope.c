@@ -57,8 +57,7 @@ double make_angles(model *m, int64_t dimensions) {
     double frequency = pow(theta, -2 * (double)i / (double)dimensions);
     frequency = is_yarn     ? yarn(p, frequency, theta, dimensions, i)
                 : is_llama3 ? llama3(p, frequency)
-                : is_linear ? frequency / factor
-                            : frequency;
+                            : frequency / (is_linear ? factor : 1);
     for (int64_t position = 0; position < m->longest; position++) {
       float angle = (float)position * (float)frequency; /* as transformers: the product in float32 */
       ((float *)m->cos->data)[position * n + i] = (float)(cos((double)angle) * scale);
