@@ -614,6 +614,49 @@ START_TEST(a_broken_checkpoint_is_refused) {
 }
 END_TEST
 
+/* What the index names is taken, and nothing else that lies there; nothing outside. */
+START_TEST(a_checkpoint_may_be_several_files_that_an_index_names) {
+  char error[SAFETENSORS_ERROR_MAX], path[512], ids[512];
+  safetensors expected, whole, written, parts[2];
+  read_expected("qwen3", &expected);
+  read_file("tests/models/qwen3/model.safetensors", &whole);
+  write_config(scratch_dir(), "qwen3", "");
+  snprintf(path, sizeof path, "%s/model.safetensors.index.json", scratch_dir());
+  FILE *index = fopen(path, "wb");
+  ck_assert_ptr_nonnull(index);
+  fprintf(index, "{\"weight_map\": {");
+  for (size_t i = 0; i < whole.n; i++)
+    fprintf(index, "%s\"%s\": \"%s%zu.safetensors\"", i ? ", " : "", whole.entries[i].name, _i ? "../part-" : "part-",
+            i % 2);
+  fprintf(index, "}}");
+  fclose(index);
+  for (size_t part = 0; part < 2; part++) {
+    parts[part] = beside(&whole);
+    for (size_t i = part; i < whole.n; i += 2)
+      add_copy(&parts[part], &whole.entries[i]);
+    snprintf(path, sizeof path, "%s/part-%zu.safetensors", scratch_dir(), part);
+    ck_assert_msg(safetensors_write(path, &parts[part], error), "%s", error);
+    safetensors_free(&parts[part]);
+  }
+  snprintf(path, sizeof path, "%s/consolidated.safetensors", scratch_dir());
+  ck_assert_int_eq(symlink("/dev/null", path), 0);
+  outcome o =
+      run_built("llm", (const char *const[]){scratch_dir(), "--logits", scratch("logits.safetensors"), "--prompt",
+                                             ids_of(numbered(&expected, "prompt", 0), ids, sizeof ids), NULL});
+  ck_assert_int_eq(o.status, _i);
+  if (_i) {
+    assert_contains(o.err, "names a file elsewhere, '../part-");
+  } else {
+    read_file(scratch("logits.safetensors"), &written);
+    const DLTensor *logits = numbered(&expected, "prompt_logits", 0);
+    ck_assert_int_eq(compare_rows("qwen3", numbered(&written, "logits", 0)->data, logits->data, logits->shape[0]), 0);
+    safetensors_free(&written);
+  }
+  safetensors_free(&whole);
+  safetensors_free(&expected);
+}
+END_TEST
+
 static void add_tests(TCase *tests) {
   tcase_add_checked_fixture(tests, NULL, end_scenario);
   tcase_add_loop_test(tests, tokens_and_logits_are_those_of_transformers, 0, N_MODELS * N_WAYS);
@@ -632,6 +675,7 @@ static void add_tests(TCase *tests) {
   tcase_add_test(tests, a_pass_is_timed_and_the_rate_of_tokens_is_that_of_passes_without_prompts);
   tcase_add_loop_test(tests, a_mistake_is_answered_with_what_was_expected, 0, N_MISTAKES);
   tcase_add_loop_test(tests, a_broken_checkpoint_is_refused, 0, 3);
+  tcase_add_loop_test(tests, a_checkpoint_may_be_several_files_that_an_index_names, 0, 2);
 }
 
 int main(void) {

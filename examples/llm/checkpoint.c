@@ -1,13 +1,19 @@
-/* Hugging Face directories: see llm.h. Weights stay where the files are mapped: a page is read when it is first used.
- */
+/* Hugging Face directories: see llm.h. Weights stay where files are mapped: a page is read when it is first used. */
 #include "llm.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <glob.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+static json_t *read_json(const char *path) {
+  json_error_t problem;
+  json_t *object = json_load_file(path, JSON_REJECT_DUPLICATES, &problem);
+  if (!json_is_object(object))
+    fail("%s: %s", path, object ? "not a JSON object" : problem.text);
+  return object;
+}
 
 /* The tensor that an entry of the header describes; `room` bytes follow the header. */
 static DLTensor *describe(const char *path, const char *name, json_t *entry, char *memory, size_t room, arena *kept) {
@@ -70,21 +76,25 @@ static void add_file(checkpoint *c, const char *path, arena *kept) {
   json_decref(header);
 }
 
-/* Of several files each has its part: all of the directory's are taken. */
+/* The files that the index names, or the one. */
 void checkpoint_open(checkpoint *c, const char *directory, arena *kept) {
   char path[4096];
-  json_error_t problem;
-  glob_t found;
+  const char *name;
+  json_t *file, *files = json_object();
   snprintf(path, sizeof path, "%s/config.json", directory);
-  *c = (checkpoint){.config = json_load_file(path, JSON_REJECT_DUPLICATES, &problem), .tensors = json_object()};
-  if (!json_is_object(c->config))
-    fail("%s: %s", path, c->config ? "not a JSON object" : problem.text);
-  snprintf(path, sizeof path, "%s/*.safetensors", directory);
-  if (glob(path, 0, NULL, &found))
-    fail("%s: there is no such file", path);
-  for (size_t i = 0; i < found.gl_pathc; i++)
-    add_file(c, found.gl_pathv[i], kept);
-  globfree(&found);
+  *c = (checkpoint){.config = read_json(path), .tensors = json_object()};
+  snprintf(path, sizeof path, "%s/model.safetensors.index.json", directory);
+  json_t *index = access(path, R_OK) ? json_pack("{s:{s:s}}", "weight_map", "", "model.safetensors") : read_json(path);
+  json_object_foreach(json_object_get(index, "weight_map"), name, file)
+      json_object_set(files, json_is_string(file) ? json_string_value(file) : "/", file);
+  json_object_foreach(files, name, file) {
+    snprintf(path, sizeof path, "%s/%s", directory, name);
+    if (strchr(name, '/'))
+      fail("the index of %s names a file elsewhere, '%s'", directory, name);
+    add_file(c, path, kept);
+  }
+  json_decref(index);
+  json_decref(files);
 }
 
 void checkpoint_close(checkpoint *c) {

@@ -168,8 +168,7 @@ static batch describe(const engine *e, request *const *chosen, int64_t n) {
   return b;
 }
 
-/* A number in (0, 1) that seed and place alone decide (splitmix64): what is sampled does not depend on who else is in
- * the batch. */
+/* A number in (0, 1) that seed and place alone decide (splitmix64), not who else is in the batch. */
 static double noise_at(uint64_t seed, uint64_t place) {
   uint64_t z = seed + (place + 1) * UINT64_C(0x9e3779b97f4a7c15);
   z = (z ^ z >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
@@ -246,7 +245,6 @@ static bool pass(engine *e, request **chosen) {
 }
 
 void engine_run(engine *e) {
-  request **chosen = allocate(e, e->n_requests, sizeof *chosen);
-  while (pass(e, chosen))
+  for (request **chosen = allocate(e, e->n_requests, sizeof *chosen); pass(e, chosen);)
     ;
 }

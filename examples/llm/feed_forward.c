@@ -57,8 +57,7 @@ static const struct mixture {
 /* Routers and gates, which are small and decide much, are not rounded. */
 static projection find_router(model *m, const char *prefix, const char *name) {
   DLTensor *found = weight(m, prefix, name, ".weight", false);
-  return (projection){
-      .weight = found, .bias = weight(m, prefix, name, ".bias", false), .n = found ? found->shape[0] : 0};
+  return (projection){found, NULL, weight(m, prefix, name, ".bias", false), found ? found->shape[0] : 0, false};
 }
 
 block feed_forward_block(model *m, const char *prefix) {

@@ -5,8 +5,7 @@
  *   engine.c       requests, batches of mixed prompts and single tokens, the paged cache, sampling
  *   model.c        which architecture is made of which blocks; the pass through them; what ranks have of them
  *   attention.c    attention over the paged cache, DeepSeek's latent one too; rope.c tables of angles
- *   recurrent.c    the gated delta rule of Qwen3-Next, Mamba-2
- *   feed_forward.c dense and mixture of experts
+ *   recurrent.c    the gated delta rule of Qwen3-Next, Mamba-2; feed_forward.c dense and mixture of experts
  *   weights.c      weights by name, as files have them or rounded to 8 or 4 bits; linear layers
  *   checkpoint.c   config.json and *.safetensors, mapped, not read; tensors.c tensors, and the memory they are made in
  *

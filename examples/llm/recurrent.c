@@ -11,8 +11,7 @@ typedef struct delta_net {
 static DLTensor *run_delta_net(model *m, const void *self, const batch *b, DLTensor *x) {
   const delta_net *d = self;
   int64_t n = b->n_tokens;
-  DLTensor *out = MADE(n, d->value_heads, d->value_size);
-  DLTensor *normed = MADE(n, d->value_heads, d->value_size);
+  DLTensor *out = MADE(n, d->value_heads, d->value_size), *normed = MADE(n, d->value_heads, d->value_size);
   DLTensor *z = view(&m->step, linear(m, x, &d->z, NULL), 0, NULL, SHAPE(n, d->value_heads, d->value_size));
   ok(fl_gdn_attention_core(OPS, linear(m, x, &d->qkv, NULL), linear(m, x, &d->a, NULL), linear(m, x, &d->b, NULL),
                            d->conv, NULL, d->a_log, d->dt_bias, d->conv_state, d->state, d->key_heads, d->key_size,

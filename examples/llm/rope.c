@@ -19,12 +19,9 @@ static double yarn_dimension(const json_t *p, double turns, double theta, int64_
 static double yarn(const json_t *p, double frequency, double theta, int64_t dimensions, int64_t i) {
   double low = yarn_dimension(p, config_number(p, "beta_fast", 32), theta, dimensions),
          high = yarn_dimension(p, config_number(p, "beta_slow", 1), theta, dimensions);
-  if (!json_is_false(json_object_get(p, "truncate"))) {
-    low = floor(low);
-    high = ceil(high);
-  }
-  low = fmax(low, 0);
-  high = fmin(high, (double)(dimensions - 1));
+  bool whole = !json_is_false(json_object_get(p, "truncate"));
+  low = fmax(whole ? floor(low) : low, 0);
+  high = fmin(whole ? ceil(high) : high, (double)(dimensions - 1));
   double ramp = fmin(fmax(((double)i - low) / (high > low ? high - low : 0.001), 0), 1);
   return frequency / config_number(p, "factor", 1) * ramp + frequency * (1 - ramp);
 }

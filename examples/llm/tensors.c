@@ -101,7 +101,5 @@ DLTensor *copied(arena *a, const DLTensor *t, DLDataType dtype) {
 }
 
 DLTensor *converted(arena *a, DLTensor *t, DLDataType dtype) {
-  if (!memcmp(&t->dtype, &dtype, sizeof dtype))
-    return t;
-  return copied(a, t, dtype);
+  return memcmp(&t->dtype, &dtype, sizeof dtype) ? copied(a, t, dtype) : t;
 }
