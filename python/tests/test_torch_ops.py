@@ -84,7 +84,9 @@ def test_opcheck_passes(name: str) -> None:
 def test_every_op_has_its_overloads() -> None:
     for name in OPS:
         packet = getattr(torch.ops.flhost, name)
-        assert packet.overloads() == (["default", "out"] if name in WITH_OUT else ["default"]), name
+        expected = ["default", "out"] if name in WITH_OUT else ["default"]
+        # test_torch_prepared says which have this one, too
+        assert [overload for overload in packet.overloads() if overload != "prepared"] == expected, name
     assert set(OPS) <= set(flhost.torch.library._registered)
 
 

@@ -420,7 +420,7 @@ fl_status register_builtins(fl_registry *registry) {
 PREPARED = ("column_parallel_linear", "row_parallel_linear", "logits_processor")
 
 
-@pytest.mark.parametrize("mode", ["eager", "compiled"])
+@pytest.mark.parametrize("mode", [pytest.param("eager", marks=MORE), "compiled"])
 def test_layers_compute_by_their_prepared_weights(scratch: Path, tmp_path: Path, mode: str) -> None:
     settings = {
         "VLLM_FL_PLUGIN_MODULES": str(build_plugin(tmp_path, "acme", PREPARES)),

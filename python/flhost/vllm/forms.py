@@ -119,7 +119,6 @@ def mixer2_gated_rms_norm(self: Any, x: torch.Tensor, gate: torch.Tensor) -> tor
 def rotary_embedding(base: Any, op: str) -> type:
     """(positions, query, key?, offsets?): new tensors like query and key. The op's cos and sin are the halves of vLLM's table.
     Of multimodal layers (`mrope`), tokens have three positions each, or one as text has it."""
-    of_text = torch_op("rotary_embedding")
 
     def forward(
         self: Any,
@@ -134,14 +133,21 @@ def rotary_embedding(base: Any, op: str) -> type:
         heads = (positions.shape[-1], -1, self.head_size)
         turned = (query.reshape(heads), None if key is None else key.reshape(heads), cos, sin, positions)
         if positions.dim() == 1:
-            rotated, rotated_key = of_text(*turned, not self.is_neox_style)
+            rotated, rotated_key = self.flhost_of_text(*turned, not self.is_neox_style)
         else:
             rotated, rotated_key = self.flhost(
                 *turned, self.mrope_section, self.mrope_interleaved, not self.is_neox_style
             )
         return rotated.reshape(query.shape), None if key is None else rotated_key.reshape(key.shape)
 
-    return custom_op(forward)(base, op)
+    made = custom_op(forward)(base, op)
+
+    def __init__(self: Any, *args: Any, **kwargs: Any) -> None:  # noqa: N807
+        made.__init__(self, *args, **kwargs)
+        # Not before there is a layer: it makes the host, which is to have the settings of vLLM's configuration.
+        self.flhost_of_text = torch_op("rotary_embedding")
+
+    return type(base.__name__, (made,), {"__init__": __init__})
 
 
 def quant_fp8(base: Any, op: str) -> type:
