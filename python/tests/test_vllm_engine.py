@@ -420,25 +420,36 @@ fl_status register_builtins(fl_registry *registry) {
 PREPARED = ("column_parallel_linear", "row_parallel_linear", "logits_processor")
 
 
-@pytest.mark.parametrize("mode", [pytest.param("eager", marks=MORE), "compiled"])
-def test_layers_compute_by_their_prepared_weights(scratch: Path, tmp_path: Path, mode: str) -> None:
-    settings = {
+@pytest.fixture
+def preparing(tmp_path: Path) -> dict[str, str]:
+    """Settings by which a vendor's plugin prepares the weights of layers."""
+    return {
         "VLLM_FL_PLUGIN_MODULES": str(build_plugin(tmp_path, "acme", PREPARES)),
         "VLLM_FL_PER_OP": ";".join(f"{op}=vendor:acme|flagos" for op in PREPARED),
         "VLLM_FL_PREPARE_WEIGHTS": "1",
     }
-    result = run(scratch, "qwen3", requests=REQUESTS, eager=mode == "eager", settings=settings)
+
+
+@pytest.mark.parametrize("mode", [pytest.param("eager", marks=MORE), "compiled"])
+def test_layers_compute_by_their_prepared_weights(scratch: Path, preparing: dict[str, str], mode: str) -> None:
+    result = run(scratch, "qwen3", requests=REQUESTS, eager=mode == "eager", settings=preparing)
     assert_right(result, "qwen3", **dict.fromkeys(PREPARED, ACME))
     assert result["prepared"][0] > 0
     # what was compiled is right in the next process, where handles are others
-    again = run(scratch, "qwen3", requests=[[0]], eager=mode == "eager", settings=settings)
+    again = run(scratch, "qwen3", requests=[[0]], eager=mode == "eager", settings=preparing)
     assert_right(again, "qwen3", **dict.fromkeys(PREPARED, ACME))
-    # loaded again they are no longer prepared in this vLLM, and calls go on with the weights themselves
-    reloaded = run(scratch, "qwen3", requests=REQUESTS, eager=mode == "eager", reload=True, settings=settings)
+
+
+@MORE
+@pytest.mark.parametrize("mode", ["eager", "compiled"])
+def test_weights_that_are_loaded_again_are_not_prepared_nor_are_any_unasked(
+    scratch: Path, preparing: dict[str, str], mode: str
+) -> None:
+    """In this vLLM a reload writes to the weights themselves; calls go on with these."""
+    reloaded = run(scratch, "qwen3", requests=REQUESTS, eager=mode == "eager", reload=True, settings=preparing)
     assert reloaded["tokens"] == [tokens("qwen3", numbers) for numbers in REQUESTS]
-    # and nothing is prepared unasked
-    del settings["VLLM_FL_PREPARE_WEIGHTS"]
-    plain = run(scratch, "qwen3", requests=[[0]], eager=mode == "eager", settings=settings)
+    del preparing["VLLM_FL_PREPARE_WEIGHTS"]
+    plain = run(scratch, "qwen3", requests=[[0]], eager=mode == "eager", settings=preparing)
     assert plain["tokens"] == [tokens("qwen3", [0])]
     assert plain["prepared"] == [0]
     assert "the weight is not prepared" in plain["log"]
