@@ -523,6 +523,37 @@ START_TEST(O5_layers_of_four_bits_of_all_sizes_agree_with_the_reference) {
 }
 END_TEST
 
+/* It stays in its row; where a weight is 0, it makes NaN. */
+START_TEST(an_infinite_number_beside_weights_of_four_bits_is_what_the_reference_makes_of_it) {
+  enum { M = 2, N = 136, K = 256, G = 2, OPS = 3 };
+  DLDataType dtype = floats[_i];
+  owned *x = make_filled(dtype, SHAPE(M, K), 3, 1), *scales = make_constant(dtype, SHAPE(G, N), 0, 0.125);
+  owned *zeros = make_words(G, N / 8, 4), *by_rows = make_words(K, N / 8, 5), *by_columns = make_words(K / 8, N, 6);
+  owned *bytes = make_bytes(uint8, N, K / 2, 4, 7), *powers = make_bytes(uint8, N, K / 32, 2, 8), *out[2 * OPS];
+  memset(powers->tensor.data, 124, powers->bytes);
+  set(&x->tensor, (M - 1) * (K + 3) + 70, INFINITY);
+  for (int which = 0; which < 2; which++) {
+    for (int op = 0; op < OPS; op++)
+      out[2 * op + which] = make(dtype, SHAPE(M, N), 2);
+    awq(both[which], x, by_rows, scales, zeros, NULL, out[which]);
+    const gptq_call c = {x, by_columns, scales, zeros, NULL, NULL, out[2 + which], true};
+    ck_assert_int_eq(gptq(both[which], &c), FL_OK);
+    mxfp4(both[which], x, bytes, powers, NULL, out[4 + which]);
+  }
+  for (int op = 0; op < OPS; op++)
+    for (int64_t i = 0; i < M * N; i++) {
+      double wanted = element(out[2 * op], i), got = element(out[2 * op + 1], i);
+      ck_each(isfinite(wanted) == (i < N), "element %lld of the reference is %g", (long long)i, wanted);
+      ck_each(isfinite(wanted) ? isfinite(got)
+              : isnan(wanted)  ? isnan(got)
+                               : got == wanted,
+              "op %d, element %lld is %g, expected %g", op, (long long)i, got, wanted);
+    }
+  unmake_all(out, 2 * OPS);
+  UNMAKE(x, scales, zeros, by_rows, by_columns, bytes, powers);
+}
+END_TEST
+
 START_TEST(O6_bad_arguments_of_layers_of_four_bits_are_refused_with_a_reason) {
   owned *x = make(float32, SHAPE(2, 96), 0), *odd = make(float32, SHAPE(2, 40), 0),
         *out = make(float32, SHAPE(2, 16), 0);
@@ -590,6 +621,7 @@ static void add_tests(TCase *tests) {
   tcase_add_loop_test(tests, a_group_that_is_not_there_is_refused_before_anything_is_written, 0, 2);
   tcase_add_loop_test(tests, MXFP4_has_sixteen_values_powers_of_two_as_scales_and_NaN_in_the_column_of_255, 0, 4);
   tcase_add_loop_test(tests, O5_layers_of_four_bits_of_all_sizes_agree_with_the_reference, 0, 3);
+  tcase_add_loop_test(tests, an_infinite_number_beside_weights_of_four_bits_is_what_the_reference_makes_of_it, 0, 3);
   tcase_add_test(tests, O6_bad_arguments_of_layers_of_four_bits_are_refused_with_a_reason);
 }
 
