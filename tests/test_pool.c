@@ -3,8 +3,8 @@
 #include "core/platform.h"
 #include "core/threads.h"
 #include "tests/fixture.h"
+#include "tests/tasks.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fenv.h>
 #include <flhost/testing.h>
@@ -96,19 +96,7 @@ static void check_each_step_once(int64_t n) {
 
 /* Threads of the pool. */
 static int count_threads(void) {
-  DIR *tasks = opendir("/proc/self/task");
-  int n = 0;
-  ck_assert_ptr_nonnull(tasks);
-  for (struct dirent *task; (task = readdir(tasks));) {
-    char path[300], name[32] = "";
-    snprintf(path, sizeof path, "/proc/self/task/%s/comm", task->d_name);
-    FILE *file = fopen(path, "r");
-    n += file && fgets(name, sizeof name, file) && !strcmp(name, "flhost\n");
-    if (file)
-      fclose(file);
-  }
-  closedir(tasks);
-  return n;
+  return threads_named("flhost");
 }
 
 /* ---------------------------------------------------------------------------------------------------------- steps */

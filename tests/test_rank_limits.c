@@ -6,8 +6,8 @@
 #include "tests/device_ranks.h"
 #include "tests/gpu.h"
 #include "tests/scratch.h"
+#include "tests/tasks.h"
 
-#include <dirent.h>
 #include <math.h>
 #include <stdatomic.h>
 #include <sys/wait.h>
@@ -74,19 +74,7 @@ static double now(void) {
 
 /* Watchdogs of the process. */
 static int watchdogs(void) {
-  DIR *tasks = opendir("/proc/self/task");
-  int n = 0;
-  ck_assert_ptr_nonnull(tasks);
-  for (struct dirent *task; (task = readdir(tasks));) {
-    char path[300], name[32] = "";
-    snprintf(path, sizeof path, "/proc/self/task/%s/comm", task->d_name);
-    FILE *file = fopen(path, "r");
-    n += file && fgets(name, sizeof name, file) && !strcmp(name, "flhost ranks\n");
-    if (file)
-      fclose(file);
-  }
-  closedir(tasks);
-  return n;
+  return threads_named("flhost ranks");
 }
 
 /* What the present error says of a collective that came to no end. */
