@@ -322,6 +322,7 @@ def logits_processor(base: Any, op: str) -> type:
         def __init__(self, *args: Any, **kwargs: Any) -> None:
             super().__init__(*args, **kwargs)
             self.flhost = torch_op(op)
+            self.flhost_prepared: Any = None  # looked up once there is something prepared
 
         def forward(
             self, lm_head: Any, hidden_states: torch.Tensor, embedding_bias: torch.Tensor | None = None, **options: Any
@@ -340,7 +341,9 @@ def logits_processor(base: Any, op: str) -> type:
             handle = prepare_head(op, lm_head, hidden_states, *rest)
             if handle is None:
                 return self.flhost(hidden_states, lm_head.weight, *rest)
-            return torch_op(op, "prepared")(hidden_states, lm_head.weight, *rest, prepared=handle)
+            if self.flhost_prepared is None:
+                self.flhost_prepared = torch_op(op, "prepared")
+            return self.flhost_prepared(hidden_states, lm_head.weight, *rest, prepared=handle)
 
     Processor.__name__ = base.__name__
     return Processor
