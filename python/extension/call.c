@@ -78,6 +78,8 @@ static inline bool take_tensor(fl_py_frame *frame, uint32_t i, PyObject *object)
   DLTensor *tensor = &frame->tensors[i];
   if (!kind->borrow || kind->borrow(object, tensor))
     return !PyErr_Occurred() ? take_other(frame, i, object, kind) : refuse_tensor(frame, i, object);
+  if (fl_py_is_plain(tensor))
+    tensor->strides = NULL;
   frame->values[i].type = FL_TENSOR;
   frame->values[i].length = 0;
   frame->values[i].v.tensor = tensor;

@@ -221,6 +221,8 @@ static bool read_tensor(frame *f, uint32_t i, torch_tensor given) {
     return fail(f, i, "a tensor of torch's dtype %d, which flhost does not know", (int)dtype);
   tensor->ndim = (int32_t)n;
   tensor->dtype = dtypes[d].dtype;
+  if (fl_py_is_plain(tensor))
+    tensor->strides = NULL;
   if ((uintptr_t)tensor->data % (dtypes[d].dtype.bits / 8u))
     return fail(f, i, "its first element is not aligned to its type");
   if (f->grad && requires_grad(given))

@@ -57,11 +57,11 @@ static given *given_new(const DLTensor *tensor, DLTensor *copy) {
     return NULL;
   *copy = *tensor;
   copy->shape = made->numbers;
-  copy->strides = tensor->strides ? made->numbers + n : NULL;
-  if (n)
-    memcpy(made->numbers, tensor->shape, n * sizeof made->numbers[0]);
-  if (n && tensor->strides)
-    memcpy(made->numbers + n, tensor->strides, n * sizeof made->numbers[0]);
+  copy->strides = made->numbers + n; /* newer consumers want them of compact tensors, too */
+  for (size_t i = n, step = 1; i-- > 0; step *= (size_t)tensor->shape[i]) {
+    copy->shape[i] = tensor->shape[i];
+    copy->strides[i] = tensor->strides ? tensor->strides[i] : (int64_t)step;
+  }
   return made;
 }
 

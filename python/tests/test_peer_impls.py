@@ -7,6 +7,7 @@ import threading
 
 import flhost
 import pytest
+from core_support import Versioned, capsule_pointer
 
 numpy = pytest.importorskip("numpy")
 
@@ -59,6 +60,29 @@ def test_tensors_are_views_with_their_strides(host):
     with only(host, "vendor.py"):
         host.op("silu_and_mul").call(x)
     assert seen == [(x.strides, x.__array_interface__["data"][0])]
+
+
+def test_a_compact_tensor_has_strides_too(host, monkeypatch):
+    """Newer consumers of DLPack want them, and the call's tensors have none where rows lie close."""
+    torch = pytest.importorskip("torch")
+    seen = []
+    original = flhost._python_impl._from_dlpack
+
+    def looking(tensors):
+        tensor = original(tensors)
+
+        def look(view):
+            managed = capsule_pointer(view.__dlpack__(max_version=(1, 0)), b"dltensor_versioned")
+            seen.append(Versioned.from_address(managed).tensor.strides[:2])
+            return tensor(view)
+
+        return look
+
+    monkeypatch.setattr(flhost._python_impl, "_from_dlpack", looking)
+    host.register_impl("silu_and_mul", "vendor.py", silu_and_mul, vendor="py")
+    with only(host, "vendor.py"):
+        host.op("silu_and_mul").call(torch.ones(2, 6))
+    assert seen == [[6, 1], [3, 1]]
 
 
 def test_a_view_ends_with_its_call(host, monkeypatch):
