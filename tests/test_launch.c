@@ -222,6 +222,17 @@ START_TEST(every_collective_is_verified) {
 }
 END_TEST
 
+START_TEST(verification_starts_ranks_itself) {
+  set_up_ranks();
+  outcome run = FLHOST("verify", "communicator", "--ranks", "2", "--quick", "--device=cpu");
+  assert_quiet(run);
+  assert_contains(run.out, "communicator 'shm', 2 ranks, device cpu");
+  run = FLHOST("verify", "--ranks=2", "rms_norm");
+  assert_status(run, 2);
+  assert_contains(run.err, "--ranks needs the word communicator in place of operators");
+}
+END_TEST
+
 /* `wrong` of the tests' communicators adds one too much. */
 START_TEST(what_is_wrong_with_a_communicator_is_told) {
   set_up_ranks();
@@ -353,6 +364,7 @@ static void add_tests(TCase *tests) {
   tcase_add_test(tests, a_signal_to_the_command_ends_all);
   tcase_add_test(tests, what_cannot_be_started_is_said);
   tcase_add_test(tests, every_collective_is_verified);
+  tcase_add_test(tests, verification_starts_ranks_itself);
   tcase_add_test(tests, what_is_wrong_with_a_communicator_is_told);
   tcase_add_test(tests, groups_that_are_not_kept_apart_are_told);
   tcase_add_test(tests, collectives_are_timed);
