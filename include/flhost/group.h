@@ -112,8 +112,8 @@ typedef struct fl_launched {
 } fl_launched;
 
 /* Reads FLHOST_RANK and FLHOST_RANKS (flhost launch), OMPI_COMM_WORLD_RANK (mpirun), RANK (torchrun), PMI_RANK, or
- * SLURM_PROCID, and what goes with each; the first that is there counts. FL_ECONFIG: a value that makes no sense, by
- * name. */
+ * SLURM_PROCID (srun: SLURM_STEP_ID is there, too), and what goes with each; the first that is there counts.
+ * FL_ECONFIG: a value that makes no sense, by name. */
 FL_API fl_status fl_find_launched(fl_host *host, fl_launched *launched);
 
 /*
