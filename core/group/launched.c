@@ -209,12 +209,25 @@ static fl_status find_id(fl_host *host, int32_t device_type, const fl_launched *
   return status;
 }
 
+/* That of the rank's number on its machine, where the process sees so many: one that was given a device of its own sees
+ * that alone. */
+static int32_t choose_device(fl_host *host, int32_t device_type, const fl_launched *me) {
+  int32_t count;
+  bool seen = device_type != kDLCPU && !fl_device_count(host, device_type, &count) && me->local_rank < count;
+  return seen ? me->local_rank : 0;
+}
+
 fl_status fl_group_create_launched(fl_host *host, int32_t device_type, const fl_group_options *options,
                                    fl_group **group) {
   fl_launched me = {.size = sizeof me};
+  fl_group_options own = {.size = sizeof own};
   fl_group_id id;
   const char *file = NULL;
   fl_status status = fl_find_launched(host, &me);
+  if (!status && !options) {
+    own.device = choose_device(host, device_type, &me);
+    options = &own;
+  }
   if (!status)
     status = find_id(host, device_type, &me, options, &id, &file);
   if (status)
