@@ -152,13 +152,8 @@ int command_bench(int argc, char **argv) {
     cli_error("--dims needs the operator that has these dimensions");
     return EXIT_USAGE;
   }
-  bool is_communicator = argc - first == 1 && !strcmp(argv[first], CLI_COMMUNICATOR);
-  if (ranks && !is_communicator) {
-    cli_error("--ranks needs the word " CLI_COMMUNICATOR " in place of operators");
-    return EXIT_USAGE;
-  }
   if (ranks)
-    return cli_bench_ranks(ranks, device, argc, argv);
+    return cli_start_ranks(ranks, device, first, argc, argv);
   if (old && !earlier_read(&earlier, old))
     return EXIT_USAGE;
   fl_host *host = cli_open_host(0, &status);
@@ -174,7 +169,7 @@ int command_bench(int argc, char **argv) {
     asked.torch = torch_peer_start(asked.device, asked.threads, asked.limits.seconds);
     status = asked.torch ? EXIT_OK : EXIT_USAGE;
   }
-  if (!status && is_communicator)
+  if (!status && cli_is_communicator(argc - first, argv + first))
     status = cli_bench_communicator(host, &asked);
   else if (!status)
     status = bench(host, &asked, old ? &earlier : NULL, argc - first, argv + first);

@@ -15,7 +15,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 enum {
   LEAST_BYTES = 4,
@@ -354,44 +353,5 @@ int cli_bench_communicator(fl_host *host, const bench_request *asked) {
     return cli_fail(status);
   int exit_status = time_and_print(&b);
   fl_group_destroy(b.group);
-  return exit_status;
-}
-
-/* ---------------------------------------------------------------------------------------------------------- starting
- */
-
-/* The words of the command without --ranks; how many. */
-static int copy_words(int argc, char **argv, char **words) {
-  static const char option[] = "--ranks";
-  int n = 0;
-  for (int i = 0; i < argc; i++)
-    if (!strcmp(argv[i], option))
-      i++;
-    else if (strncmp(argv[i], "--ranks=", sizeof option) != 0)
-      words[n++] = argv[i];
-  return n;
-}
-
-int cli_bench_ranks(const char *ranks, const char *device, int argc, char **argv) {
-  enum { BEFORE = 7 }; /* launch --ranks N --device TYPE -- PROGRAM */
-  static char launch[] = "launch", option[] = "--ranks", place[] = "--device", end[] = "--";
-  char own[4096], *number = strdup(ranks), *type = strdup(device ? device : "cpu");
-  char **words = calloc((size_t)argc + BEFORE + 1, sizeof *words);
-  ssize_t length = readlink("/proc/self/exe", own, sizeof own - 1);
-  int exit_status = EXIT_USAGE;
-  if (!number || !type || !words) {
-    exit_status = cli_no_memory();
-  } else if (length < 0) {
-    cli_error("/proc/self/exe cannot be read: %s", strerror(errno));
-  } else {
-    own[length] = 0;
-    type[strcspn(type, ":")] = 0;
-    char *const before[BEFORE] = {launch, option, number, place, type, end, own};
-    memcpy(words, before, sizeof before);
-    exit_status = command_launch(BEFORE + copy_words(argc, argv, words + BEFORE), words);
-  }
-  free(words);
-  free(number);
-  free(type);
   return exit_status;
 }

@@ -1,6 +1,7 @@
 /* The checks of `flhost doctor`, one function for each area; that of the settings is in checks_settings.c. They use the
  * public API and look at files and devices themselves only for what it does not say: permissions. */
 #include "cli/cli.h"
+#include "cli/device.h"
 #include "cli/doctor.h"
 
 #include <errno.h>
@@ -10,6 +11,9 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+/* In which a device has to say how it is. */
+enum { HEALTH_SECONDS = 60 };
 
 void check_writable(const char *path, const struct stat *status, const char *area, findings *list) {
   if ((status->st_mode & S_IWOTH) && !(status->st_mode & S_ISVTX))
@@ -128,6 +132,21 @@ static void check_backend(fl_host *host, const fl_platform_info *platform, findi
   fl_plugins_free(plugins);
 }
 
+/* What a driver lists may be lost all the same. A platform that cannot tell has nothing said against its devices. */
+static void check_device(fl_host *host, const fl_platform_info *platform, uint32_t i, findings *list) {
+  const fl_device_properties *device = fl_platform_device_at(platform, i);
+  const trial_limits limits = {.seconds = HEALTH_SECONDS};
+  char words[1024];
+  fl_status status =
+      cli_health_apart(host, (DLDevice){(DLDeviceType)platform->device_type, (int32_t)i}, &limits, words, sizeof words);
+  finding_add(list, FINDING_OK, "platform", "", "%s:%u is %s%s%s%s", platform->name, i, device->name,
+              *device->arch ? ", " : "", device->arch, status ? "" : ", and well");
+  if (status && status != FL_ENOTSUP)
+    finding_add(list, platform->active ? FINDING_PROBLEM : FINDING_WARNING, "platform",
+                "end the processes that use it, reset it by its vendor's tool, and look into the kernel's log",
+                "%s:%u: %s", platform->name, i, words);
+}
+
 static void check_hardware(fl_host *host, const fl_platform_info *platform, findings *list) {
   bool broken = false;
   if (!platform->active && !platform->pci_devices)
@@ -136,11 +155,8 @@ static void check_hardware(fl_host *host, const fl_platform_info *platform, find
     finding_add(list, FINDING_OK, "platform", "", "%s: %s", platform->name, platform->diagnosis);
   for (uint32_t i = 0; i < platform->n_steps; i++)
     check_step(platform, i, &broken, list);
-  for (uint32_t i = 0; i < platform->n_devices; i++) {
-    const fl_device_properties *device = fl_platform_device_at(platform, i);
-    finding_add(list, FINDING_OK, "platform", "", "%s:%u is %s%s%s", platform->name, i, device->name,
-                *device->arch ? ", " : "", device->arch);
-  }
+  for (uint32_t i = 0; i < platform->n_devices; i++)
+    check_device(host, platform, i, list);
   if (!broken)
     check_backend(host, platform, list);
 }

@@ -7,6 +7,10 @@
 #include <stdio.h>
 #include <string.h>
 
+bool cli_is_communicator(int n, char **words) {
+  return n == 1 && !strcmp(words[0], CLI_COMMUNICATOR);
+}
+
 /* ------------------------------------------------------------------------------------------------------------- JSON */
 
 static json_t *names_json(const char *(*name_of)(int32_t), int32_t n, uint32_t set, bool are_in) {

@@ -7,6 +7,9 @@
 /* The word that stands for them where an operator may stand. */
 #define CLI_COMMUNICATOR "communicator"
 
+/* Is it what stands there, alone? */
+bool cli_is_communicator(int n, char **words);
+
 /* A list of objects; NULL, with a message and *exit_status: it could not be had. */
 json_t *cli_communicators_json(fl_host *host, int *exit_status);
 
@@ -19,7 +22,8 @@ int cli_verify_communicator(fl_host *host, int32_t device_type, bool quick, bool
 struct bench_request;
 int cli_bench_communicator(fl_host *host, const struct bench_request *asked);
 
-/* Starts so many ranks of this command, with its words but for --ranks, as `flhost launch` does. Exit status. */
-int cli_bench_ranks(const char *ranks, const char *device, int argc, char **argv);
+/* Starts so many ranks of this command, with its words but for --ranks, as `flhost launch` does. Those from `first` on
+ * have to be the word for communicators. Exit status. */
+int cli_start_ranks(const char *ranks, const char *device, int first, int argc, char **argv);
 
 #endif

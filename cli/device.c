@@ -57,6 +57,13 @@ static void check_device(void *context) {
     snprintf(i->message, sizeof i->message, "%s", fl_error_message());
 }
 
+static void ask_health(void *context) {
+  inquiry *i = context;
+  i->status = fl_device_health(i->host, i->device);
+  if (i->status)
+    snprintf(i->message, sizeof i->message, "%s", fl_error_message());
+}
+
 static void count_devices(void *context) {
   inquiry *i = context;
   if (fl_device_count(i->host, (int32_t)i->device.device_type, &i->count))
@@ -87,6 +94,22 @@ int cli_check_device_apart(fl_host *host, DLDevice device, const trial_limits *l
     cli_error("%s: the driver %s", cli_device_text(device, text, sizeof text), outcome.words);
   else if (answer->status)
     cli_error("%s", answer->message);
+  trial_unshare(answer, sizeof *answer);
+  return status;
+}
+
+fl_status cli_health_apart(fl_host *host, DLDevice device, const trial_limits *limits, char *words, size_t size) {
+  trial_outcome outcome;
+  inquiry *answer = ask_apart(&(inquiry){.host = host, .device = device}, ask_health, limits, &outcome);
+  if (!answer) {
+    snprintf(words, size, "out of memory");
+    return FL_ENOMEM;
+  }
+  fl_status status = outcome.end ? FL_EDEVICE : answer->status;
+  if (outcome.end)
+    snprintf(words, size, "asked for its health, the driver %s", outcome.words);
+  else
+    snprintf(words, size, "%s", answer->message);
   trial_unshare(answer, sizeof *answer);
   return status;
 }

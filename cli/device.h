@@ -25,6 +25,9 @@ int cli_check_device(fl_host *host, DLDevice device);
 int cli_check_device_apart(fl_host *host, DLDevice device, const trial_limits *limits);
 int32_t cli_count_devices_apart(fl_host *host, int32_t device_type, const trial_limits *limits);
 
+/* fl_device_health, asked in a child process as well. `words`: why the device cannot work. */
+fl_status cli_health_apart(fl_host *host, DLDevice device, const trial_limits *limits, char *words, size_t size);
+
 /* Memory of a device. Zero-initialise. On failure of these functions fl_error_message() says why. */
 typedef struct device_memory {
   fl_host *host;

@@ -1,5 +1,6 @@
 /* flhost launch: starts the ranks of a program on this machine, and ends them together. */
 #include "cli/cli.h"
+#include "cli/communicators.h"
 #include "cli/ending.h"
 
 #include <errno.h>
@@ -251,5 +252,46 @@ int command_launch(int argc, char **argv) {
   else if (first >= 0 && read_ranks(ranks, &n) && !(exit_status = make_id(device, id, FL_GROUP_ID_TEXT)))
     exit_status = run_ranks(n, id, argv + first);
   free(id);
+  return exit_status;
+}
+
+/* -------------------------------------------------------------------------------------------------- of other commands
+ */
+
+/* The words of the command without --ranks; how many. */
+static int copy_words(int argc, char **argv, char **words) {
+  static const char option[] = "--ranks";
+  int n = 0;
+  for (int i = 0; i < argc; i++)
+    if (!strcmp(argv[i], option))
+      i++;
+    else if (strncmp(argv[i], "--ranks=", sizeof option) != 0)
+      words[n++] = argv[i];
+  return n;
+}
+
+int cli_start_ranks(const char *ranks, const char *device, int first, int argc, char **argv) {
+  enum { BEFORE = 7 }; /* launch --ranks N --device TYPE -- PROGRAM */
+  static char command[] = "launch", option[] = "--ranks", place[] = "--device", end[] = "--";
+  char own[4096], *number = strdup(ranks), *type = strdup(device ? device : "cpu");
+  char **words = calloc((size_t)argc + BEFORE + 1, sizeof *words);
+  ssize_t length = readlink("/proc/self/exe", own, sizeof own - 1);
+  int exit_status = EXIT_USAGE;
+  if (!cli_is_communicator(argc - first, argv + first)) {
+    cli_error("--ranks needs the word " CLI_COMMUNICATOR " in place of operators");
+  } else if (!number || !type || !words) {
+    exit_status = cli_no_memory();
+  } else if (length < 0) {
+    cli_error("/proc/self/exe cannot be read: %s", strerror(errno));
+  } else {
+    own[length] = 0;
+    type[strcspn(type, ":")] = 0;
+    char *const before[BEFORE] = {command, option, number, place, type, end, own};
+    memcpy(words, before, sizeof before);
+    exit_status = command_launch(BEFORE + copy_words(argc, argv, words + BEFORE), words);
+  }
+  free(words);
+  free(number);
+  free(type);
   return exit_status;
 }

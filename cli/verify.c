@@ -117,7 +117,7 @@ static int parse_numbers(const numbers *given, verify_request *asked) {
 int command_verify(int argc, char **argv) {
   verify_request asked = {0};
   numbers given = {0};
-  const char *device = NULL, *dtype = NULL;
+  const char *device = NULL, *dtype = NULL, *ranks = NULL;
   const cli_option options[] = {
       CLI_DEVICE_INDEX(&device),
       {"impl", "ID", "only implementations of that identifier", NULL, &asked.impl},
@@ -133,6 +133,7 @@ int command_verify(int argc, char **argv) {
        NULL, &asked.save},
       {"in-process", NULL, "call in this process, for a debugger: a crash ends the command", &asked.limits.in_process,
        NULL},
+      {"ranks", "N", "start so many ranks, for the word communicator", NULL, &ranks},
       {"junit", "FILE", "also write a report in JUnit's form", NULL, &asked.junit},
       CLI_JSON(&asked.json),
       {NULL, NULL, NULL, NULL, NULL}};
@@ -151,7 +152,7 @@ int command_verify(int argc, char **argv) {
       "the processor is tested on the first of these, or on that of --device, which leaves out what is not for it; "
       "the reference computes on the processor.\n"
       "The word communicator in place of operators: every collective of the ranks that were started with this command, "
-      "as in 'flhost launch -n 4 -- flhost verify communicator'.\n"
+      "as in 'flhost launch -n 4 -- flhost verify communicator', or of those that --ranks starts.\n"
       "Exit status 0: all well. 1: a difference, a broken contract, or no answer. 2: bad usage or settings. 3: "
       "nothing to verify.",
       options};
@@ -162,6 +163,8 @@ int command_verify(int argc, char **argv) {
     return EXIT_USAGE;
   if ((status = parse_numbers(&given, &asked)))
     return status;
+  if (ranks)
+    return cli_start_ranks(ranks, device, first, argc, argv);
   asked.has_device = device != NULL;
   fl_host *host = cli_open_host(0, &status);
   if (!host)
@@ -169,7 +172,7 @@ int command_verify(int argc, char **argv) {
   status = !device                                   ? EXIT_OK
            : cli_device(host, device, &asked.device) ? cli_check_device_apart(host, asked.device, &asked.limits)
                                                      : EXIT_USAGE;
-  if (!status && argc - first == 1 && !strcmp(argv[first], CLI_COMMUNICATOR))
+  if (!status && cli_is_communicator(argc - first, argv + first))
     status =
         cli_verify_communicator(host, device ? (int32_t)asked.device.device_type : kDLCPU, asked.quick, asked.json);
   else if (!status)

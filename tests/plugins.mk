@@ -246,6 +246,6 @@ $(BUILD)/tests/test_not_returning: | $(TP)/lib/libcatches.so
 $(BUILD)/tests/test_misbehaving: | $(MISBEHAVING_PLUGINS) $(PLANTED_PLUGINS) $(PLUGINS) $(SHARED) $(COMMAND)
 $(BUILD)/tests/test_guard_plugins: | $(MISBEHAVING_PLUGINS) $(COMMAND)
 $(BUILD)/tests/test_verify $(BUILD)/tests/test_cli_bench: | $(PLANTED_PLUGINS) $(PLANTED_BUILDS)
-$(patsubst %,$(BUILD)/tests/test_%,judge kept_out lazy lazy_platforms lazy_refusals lazy_calls lock note cli discovery): | $(LISTED_PLUGINS)
+$(patsubst %,$(BUILD)/tests/test_%,judge kept_out lazy lazy_platforms lazy_refusals lazy_calls lock note cli discovery doctor): | $(LISTED_PLUGINS)
 $(BUILD)/tests/test_op_files: | $(PLUGINS)
 $(BUILD)/tests/test_hardened: | $(PLUGINS) $(SHARED) $(COMMAND)

@@ -121,6 +121,36 @@ START_TEST(a_graph_that_hangs_costs_the_graph_alone) {
 }
 END_TEST
 
+/* The severity of doctor's finding that contains `part`; "" where there is none. */
+static const char *found_by_doctor(const char *part, int expected_status) {
+  outcome run = FLHOST("doctor", "--json");
+  json_t *finding;
+  size_t i;
+  assert_status(run, expected_status);
+  json_array_foreach(parse_json(run.out, JSON_ARRAY), i,
+                     finding) if (strstr(text_at(finding, "what"), part)) return text_at(finding, "severity");
+  return "";
+}
+
+START_TEST(doctor_asks_each_device_for_its_health) {
+  static const struct {
+    const char *setting, *finding, *severity;
+    int status;
+  } rows[] = {
+      {"", "ascend:1 is Ascend910B3 (a stand-in of the tests), ", "ok", 0},
+      {"", ", and well", "ok", 0},
+      {"aclrtQueryDeviceStatus=507899", "ascend:0: ext_dev:0: health: aclrtQueryDeviceStatus returned 507899",
+       "problem", 2},
+      {"aclrtQueryDeviceStatus=507899", ", and well", "", 2},
+      {"aclrtQueryDeviceStatus=207000", ", and well", "", 0}, /* not supported: nothing is said against it */
+  };
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+    setting("FLHOST_STAND_IN=%s", rows[i].setting);
+    ck_assert_str_eq(found_by_doctor(rows[i].finding, rows[i].status), rows[i].severity);
+  }
+}
+END_TEST
+
 START_TEST(without_a_device_each_op_says_what_is_missing) {
   setting("FLHOST_ASCEND_NODE=/nonexistent/davinci");
   outcome run = FLHOST("explain", "--device", "ascend", "rms_norm");
@@ -139,6 +169,7 @@ static void add_tests(TCase *tests) {
   tcase_add_test(tests, bench_times_calls_in_a_graph);
   tcase_add_test(tests, bench_says_why_there_is_no_graph);
   tcase_add_test(tests, a_graph_that_hangs_costs_the_graph_alone);
+  tcase_add_test(tests, doctor_asks_each_device_for_its_health);
   tcase_add_test(tests, without_a_device_each_op_says_what_is_missing);
 }
 

@@ -602,15 +602,21 @@ static void *be_device_rank(void *of) {
   return NULL;
 }
 
-START_TEST(G2_on_a_device_what_is_made_up_goes_by_the_host_where_it_must) {
-  const char *const environment[] = {"VLLM_FL_COMMUNICATOR=bare_device", NULL};
-  fl_group_id id;
-  host = device_host(environment, 0);
-  ck_ok(fl_load_plugin(host, built("tests/plugins/communicators.so")));
+/* With a communicator between the test's devices. */
+static fl_host *host_of_devices(const char *const *environment) {
+  fl_host *made = device_host(environment, 0);
+  ck_ok(fl_load_plugin(made, built("tests/plugins/communicators.so")));
   void *communicators = dlopen(built("tests/plugins/communicators.so"), RTLD_NOW | RTLD_NOLOAD);
   void *device = dlopen(built("tests/plugins/device.so"), RTLD_NOW | RTLD_NOLOAD);
   ck_assert(communicators && device);
   *(void **)dlsym(communicators, "test_open_device") = dlsym(device, "test_device_open");
+  return made;
+}
+
+START_TEST(G2_on_a_device_what_is_made_up_goes_by_the_host_where_it_must) {
+  const char *const environment[] = {"VLLM_FL_COMMUNICATOR=bare_device", NULL};
+  fl_group_id id;
+  host = host_of_devices(environment);
   ck_ok(fl_group_make_id(host, kDLExtDev, &id));
   pthread_t threads[2];
   device_rank ranks[2] = {{&id, 0}, {&id, 1}};
@@ -619,6 +625,58 @@ START_TEST(G2_on_a_device_what_is_made_up_goes_by_the_host_where_it_must) {
   for (int i = 0; i < 2; i++)
     pthread_join(threads[i], NULL);
   ck_assert_uint_eq(test_device->allocations, 0);
+}
+END_TEST
+
+/* As torchrun would have started it: its host stands for its process. */
+typedef struct launched_rank {
+  pthread_t thread;
+  fl_host *host;
+  const fl_group_options *options;
+  int32_t device; /* expected */
+} launched_rank;
+
+static void *be_launched(void *of) {
+  const launched_rank *r = of;
+  fl_group *group;
+  ck_ok(fl_group_create_launched(r->host, kDLExtDev, r->options, &group));
+  ck_assert_int_eq(fl_group_device(group).device_id, r->device);
+  fl_group_destroy(group);
+  return NULL;
+}
+
+static fl_host *launched_host(int rank, int local) {
+  char rank_is[16], local_is[32], file[PATH_MAX + 32];
+  const char *const environment[] = {"VLLM_FL_COMMUNICATOR=bare_device", "WORLD_SIZE=2", rank_is, local_is, file, NULL};
+  snprintf(rank_is, sizeof rank_is, "RANK=%d", rank);
+  snprintf(local_is, sizeof local_is, "LOCAL_RANK=%d", local);
+  snprintf(file, sizeof file, "FLHOST_GROUP_FILE=%s/id", scratch);
+  return host_of_devices(environment);
+}
+
+/* There are two devices. On one machine; on two, with a rank each; and where the engine says another. */
+START_TEST(a_rank_that_was_launched_has_the_device_of_its_number_on_the_machine) {
+  static const fl_group_options others[] = {{.size = sizeof others[0], .device = 1}, {.size = sizeof others[0]}};
+  static const struct {
+    int local[2], device[2];
+    const fl_group_options *options[2];
+  } rows[] = {
+      {{0, 1}, {0, 1}, {NULL, NULL}}, {{0, 0}, {0, 0}, {NULL, NULL}}, {{0, 1}, {1, 0}, {&others[0], &others[1]}}};
+  host = NULL;
+  scratch_make();
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+    launched_rank ranks[2];
+    for (int r = 0; r < 2; r++)
+      ranks[r] = (launched_rank){
+          .host = launched_host(r, rows[i].local[r]), .options = rows[i].options[r], .device = rows[i].device[r]};
+    for (int r = 0; r < 2; r++)
+      pthread_create(&ranks[r].thread, NULL, be_launched, &ranks[r]);
+    for (int r = 0; r < 2; r++)
+      pthread_join(ranks[r].thread, NULL);
+    for (int r = 0; r < 2; r++)
+      fl_host_destroy(ranks[r].host);
+  }
+  scratch_remove();
 }
 END_TEST
 
@@ -647,6 +705,7 @@ static void add_tests(TCase *tests) {
   tcase_add_test(tests, ranks_that_do_not_do_the_same_are_told_when_asked_to_compare);
   tcase_add_test(tests, two_threads_do_not_use_one_rank_at_once);
   tcase_add_test(tests, a_forked_child_is_refused_with_words);
+  tcase_add_test(tests, a_rank_that_was_launched_has_the_device_of_its_number_on_the_machine);
   tcase_add_test(tests, G2_on_a_device_what_is_made_up_goes_by_the_host_where_it_must);
 }
 

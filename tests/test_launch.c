@@ -45,8 +45,11 @@ END_TEST
 
 START_TEST(alone_a_program_is_rank_0_of_1) {
   set_up_ranks();
-  outcome run = run_built("tests/ranks", (const char *const[]){NULL});
-  ck_assert_str_eq(run.out, "1 ranks by shm, 840 of 840 inner features each: as one rank alone, within 1e-5\n");
+  static const char alone[] = "1 ranks by shm, 840 of 840 inner features each: as one rank alone, within 1e-5\n";
+  ck_assert_str_eq(run_built("tests/ranks", (const char *const[]){NULL}).out, alone);
+  setting("SLURM_PROCID=0"); /* in a batch script of a job for four, which no srun started */
+  setting("SLURM_NTASKS=4");
+  ck_assert_str_eq(run_built("tests/ranks", (const char *const[]){NULL}).out, alone);
 }
 END_TEST
 
@@ -59,6 +62,7 @@ START_TEST(ranks_of_other_launchers_meet_through_a_file) {
   char script[1024];
   set_up_ranks();
   setting("FLHOST_GROUP_FILE=%s", scratch("id"));
+  setting("SLURM_STEP_ID=0"); /* of srun */
   for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
     snprintf(script, sizeof script, "export %s=3; for r in 2 1 0; do %s=$r %s & done; wait", words[i][1], words[i][0],
              ranks_program());
@@ -222,6 +226,17 @@ START_TEST(every_collective_is_verified) {
 }
 END_TEST
 
+START_TEST(verification_starts_ranks_itself) {
+  set_up_ranks();
+  outcome run = FLHOST("verify", "communicator", "--ranks", "2", "--quick", "--device=cpu");
+  assert_quiet(run);
+  assert_contains(run.out, "communicator 'shm', 2 ranks, device cpu");
+  run = FLHOST("verify", "--ranks=2", "rms_norm");
+  assert_status(run, 2);
+  assert_contains(run.err, "--ranks needs the word communicator in place of operators");
+}
+END_TEST
+
 /* `wrong` of the tests' communicators adds one too much. */
 START_TEST(what_is_wrong_with_a_communicator_is_told) {
   set_up_ranks();
@@ -353,6 +368,7 @@ static void add_tests(TCase *tests) {
   tcase_add_test(tests, a_signal_to_the_command_ends_all);
   tcase_add_test(tests, what_cannot_be_started_is_said);
   tcase_add_test(tests, every_collective_is_verified);
+  tcase_add_test(tests, verification_starts_ranks_itself);
   tcase_add_test(tests, what_is_wrong_with_a_communicator_is_told);
   tcase_add_test(tests, groups_that_are_not_kept_apart_are_told);
   tcase_add_test(tests, collectives_are_timed);

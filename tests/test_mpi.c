@@ -700,6 +700,9 @@ START_TEST(where_there_is_no_launcher_or_no_library_the_reason_says_so) {
   host_with_mpi("VLLM_FL_COMMUNICATOR=mpi");
   ck_assert_int_eq(fl_group_make_id(host, kDLCPU, &id), FL_ENOIMPL);
   ck_contains(fl_error_message(), "mpi: the process was not started by mpirun or srun");
+  setenv("SLURM_STEP_ID", "0", 1); /* srun, of a cluster whose default is no MPI */
+  ck_assert_int_eq(fl_group_make_id(host, kDLCPU, &id), FL_ENOIMPL);
+  ck_contains(fl_error_message(), "mpi: srun started the process, but told it nothing of MPI: srun --mpi=pmix does");
   setenv("FLHOST_MPI", "/nonexistent/libmpi.so.40", 1);
   ck_assert_int_eq(fl_group_make_id(host, kDLCPU, &id), FL_ENOIMPL);
   ck_contains(fl_error_message(), "mpi: FLHOST_MPI: /nonexistent/libmpi.so.40 is not there");

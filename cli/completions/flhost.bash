@@ -46,7 +46,7 @@ _flhost() {
   esac
   case $command:$word in
   run:-*) mapfile -t COMPREPLY < <(compgen -W '--device --out --repeat --ranks --timeout --in-process --summary --explain --json --help' -- "$word") ;;
-  verify:-*) mapfile -t COMPREPLY < <(compgen -W '--device --impl --dtype --seed --seeds --quick --seconds --timeout --memory --save --in-process --junit --json --help' -- "$word") ;;
+  verify:-*) mapfile -t COMPREPLY < <(compgen -W '--device --impl --dtype --seed --seeds --quick --seconds --timeout --memory --save --in-process --ranks --junit --json --help' -- "$word") ;;
   bench:-*) mapfile -t COMPREPLY < <(compgen -W '--device --impl --no-reference --prepared --dtype --size --dims --seconds --rotate --peer --compare --ranks --timeout --in-process --json --help' -- "$word") ;;
   explain:-*) mapfile -t COMPREPLY < <(compgen -W '--device --brief --json --help' -- "$word") ;;
   resolve:-*) mapfile -t COMPREPLY < <(compgen -W '--device --json --help' -- "$word") ;;

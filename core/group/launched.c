@@ -17,15 +17,16 @@
 /* -------------------------------------------------------------------------------------------------------- which rank
  */
 
-/* The most particular first: under Slurm the variables of an inner launcher are the ones that are meant. */
+/* The most particular first: under Slurm the variables of an inner launcher are the ones that are meant. `with`: what
+ * has to be there, too. Slurm gives a batch script rank 0 of all that the job has room for; only srun starts ranks. */
 static const struct launcher {
-  const char *name, *rank, *ranks, *local;
+  const char *name, *with, *rank, *ranks, *local;
 } launchers[] = {
-    {"flhost launch", "FLHOST_RANK", "FLHOST_RANKS", "FLHOST_LOCAL_RANK"},
-    {"Open MPI", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK"},
-    {"torchrun", "RANK", "WORLD_SIZE", "LOCAL_RANK"},
-    {"PMI", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID"},
-    {"Slurm", "SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID"},
+    {"flhost launch", NULL, "FLHOST_RANK", "FLHOST_RANKS", "FLHOST_LOCAL_RANK"},
+    {"Open MPI", NULL, "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK"},
+    {"torchrun", NULL, "RANK", "WORLD_SIZE", "LOCAL_RANK"},
+    {"PMI", NULL, "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID"},
+    {"Slurm", "SLURM_STEP_ID", "SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID"},
 };
 
 static fl_status read_number(const char *variable, const char *text, int32_t least, int32_t most, int32_t *number) {
@@ -45,7 +46,7 @@ fl_status fl_find_launched(fl_host *host, fl_launched *given) {
     const struct launcher *l = &launchers[i];
     const char *rank = fl_config_getenv(&host->sources, l->rank), *ranks = fl_config_getenv(&host->sources, l->ranks),
                *local = fl_config_getenv(&host->sources, l->local);
-    if (!rank)
+    if (!rank || (l->with && !fl_config_getenv(&host->sources, l->with)))
       continue;
     found.launcher = l->name;
     if (!ranks)
@@ -208,12 +209,25 @@ static fl_status find_id(fl_host *host, int32_t device_type, const fl_launched *
   return status;
 }
 
+/* That of the rank's number on its machine, where the process sees so many: one that was given a device of its own sees
+ * that alone. */
+static int32_t choose_device(fl_host *host, int32_t device_type, const fl_launched *me) {
+  int32_t count;
+  bool seen = device_type != kDLCPU && !fl_device_count(host, device_type, &count) && me->local_rank < count;
+  return seen ? me->local_rank : 0;
+}
+
 fl_status fl_group_create_launched(fl_host *host, int32_t device_type, const fl_group_options *options,
                                    fl_group **group) {
   fl_launched me = {.size = sizeof me};
+  fl_group_options own = {.size = sizeof own};
   fl_group_id id;
   const char *file = NULL;
   fl_status status = fl_find_launched(host, &me);
+  if (!status && !options) {
+    own.device = choose_device(host, device_type, &me);
+    options = &own;
+  }
   if (!status)
     status = find_id(host, device_type, &me, options, &id, &file);
   if (status)

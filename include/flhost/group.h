@@ -112,16 +112,17 @@ typedef struct fl_launched {
 } fl_launched;
 
 /* Reads FLHOST_RANK and FLHOST_RANKS (flhost launch), OMPI_COMM_WORLD_RANK (mpirun), RANK (torchrun), PMI_RANK, or
- * SLURM_PROCID, and what goes with each; the first that is there counts. FL_ECONFIG: a value that makes no sense, by
- * name. */
+ * SLURM_PROCID (srun: SLURM_STEP_ID is there, too), and what goes with each; the first that is there counts.
+ * FL_ECONFIG: a value that makes no sense, by name. */
 FL_API fl_status fl_find_launched(fl_host *host, fl_launched *launched);
 
 /*
  * Comes together with the other ranks that were started with this process. The id is that of flhost launch
  * (FLHOST_GROUP_ID); else it is passed through the file that FLHOST_GROUP_FILE names, on a file system that all ranks
  * see, which is gone when they have met; a communicator whose ranks find each other by themselves (mpi) needs neither.
- * A process that is alone is rank 0 of 1. Errors are those of the functions above, and FL_ECONFIG: no way to pass the
- * id is given, or what is given is no id.
+ * A process that is alone is rank 0 of 1. With `options` NULL a rank's device is that of its number on the machine
+ * (fl_launched.local_rank), or 0 where the process does not see so many. Errors are those of the functions above, and
+ * FL_ECONFIG: no way to pass the id is given, or what is given is no id.
  */
 FL_API fl_status fl_group_create_launched(fl_host *host, int32_t device_type, const fl_group_options *options,
                                           fl_group **group);

@@ -25,6 +25,7 @@
 #define NOT_THERE   SONAME " is not installed (Debian: libopenmpi3)"
 #define OTHER_MPI   "the process uses another MPI than Open MPI, whose library is " SONAME
 #define NO_LAUNCHER "the process was not started by mpirun or srun, and the engine did not initialise MPI: it is alone"
+#define NO_PMI      "srun started the process, but told it nothing of MPI: srun --mpi=pmix does (srun --mpi=list)"
 
 /* Another file, for a library that lies elsewhere. */
 static const char *library_name(void) {
@@ -102,7 +103,7 @@ bool mpi_is_available(void *self, const char **reason) {
   if (!loaded && !is_installed(name))
     return strcmp(name, SONAME) != 0 ? fl_reason(reason, "FLHOST_MPI: %s is not there", name)
                                      : fl_reason(reason, NOT_THERE);
-  return used || was_launched() || fl_reason(reason, NO_LAUNCHER);
+  return used || was_launched() || fl_reason(reason, getenv("SLURM_STEP_ID") ? NO_PMI : NO_LAUNCHER);
 }
 
 /* -------------------------------------------------------------------------------------------------------- starting */

@@ -105,20 +105,25 @@ static void leave(void *self, fl_rank *rank) {
   free(rank);
 }
 
-/* Copies what may lie on the device. */
+static void open_devices(bool opens) {
+  test_open_device(0, opens);
+  test_open_device(1, opens);
+}
+
+/* Copies what may lie on a device. */
 static void copy(void *self, void *to, const void *from, size_t size) {
   if (self)
-    test_open_device(0, true);
+    open_devices(true);
   memcpy(to, from, size);
   if (self)
-    test_open_device(0, false);
+    open_devices(false);
 }
 
 static fl_status all_reduce(void *self, fl_rank *me, const fl_collective *c) {
   size_t n = (size_t)c->count;
   float *sums = calloc(n + 1, sizeof *sums);
   if (self)
-    test_open_device(0, true);
+    open_devices(true);
   me->room->sent[me->rank] = c->send;
   meet(me);
   for (int r = 0; r < me->ranks && sums; r++)
@@ -128,7 +133,7 @@ static fl_status all_reduce(void *self, fl_rank *me, const fl_collective *c) {
   if (sums)
     memcpy(c->recv, sums, n * sizeof *sums);
   if (self)
-    test_open_device(0, false);
+    open_devices(false);
   free(sums);
   return sums ? FL_OK : FL_ENOMEM;
 }
