@@ -12,5 +12,5 @@ $(BUILD)/obj/plugins/$(1)/listed_ops.o: $(BUILD)/obj/plugins/$(1)/listed_ops.c
 	$$(CC) $$(BASE) $$(CFLAGS) -c -o $$@ $$<
 endef
 
-include plugins/gpu/gpu.mk
+include plugins/gpu/gpu.mk plugins/ranks/ranks.mk
 include $(wildcard plugins/*/plugin.mk)

@@ -2,8 +2,11 @@
 #include "tests/device_ranks.h"
 
 #include "tests/scratch.h"
+#include "tests/tasks.h"
 
 #include <dlfcn.h>
+#include <time.h>
+#include <unistd.h>
 
 fl_host *ranks_host;
 double ranks_timeout;
@@ -35,13 +38,23 @@ int library_calls(int kind) {
   return number_of(kind);
 }
 
+int library_comms(void) {
+  int (*living)(void);
+  library_find("flhost_stand_in_nccl_comms", &living);
+  return living();
+}
+
 /* ---------------------------------------------------------------------------------------------------------- ranks */
+
+/* Starting threads does not count among the time that they have for joining. */
+static pthread_barrier_t started;
 
 static void *be_rank(void *of) {
   worker *w = of;
   const fl_group_options options = {
       .size = sizeof options, .name = "tp", .device = w->device, .timeout = ranks_timeout, .any_manifest = 1};
   fl_group *group;
+  pthread_barrier_wait(&started);
   w->joined = fl_group_create(ranks_host, w->id, w->rank, w->ranks, &options, &group);
   snprintf(w->words, sizeof w->words, "%s", w->joined ? fl_error_message() : "");
   if (w->joined)
@@ -56,6 +69,7 @@ void run_device_ranks(worker *workers, const char *communicator, int32_t device_
   static fl_group_id id;
   ck_ok(fl_group_make_id(ranks_host, device_type, &id));
   ck_assert_str_eq(id.communicator, communicator);
+  ck_assert_int_eq(pthread_barrier_init(&started, NULL, (unsigned)ranks), 0);
   for (int32_t i = 0; i < ranks; i++) {
     workers[i] = (worker){.id = &id, .rank = i, .ranks = ranks, .device = first + i * step, .body = body};
     ck_assert_int_eq(pthread_create(&workers[i].thread, NULL, be_rank, &workers[i]), 0);
@@ -69,6 +83,46 @@ void as_device_ranks(const char *communicator, int32_t device_type, int32_t rank
   run_device_ranks(workers, communicator, device_type, ranks, 1, 1, body);
   for (int32_t i = 0; i < ranks; i++)
     ck_assert_msg(!workers[i].joined, "rank %d: %s", i, workers[i].words);
+}
+
+/* ------------------------------------------------------------------------------------------------------- too late */
+
+static double now(void) {
+  struct timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
+}
+
+static fl_status join(const fl_group_id *id, int32_t rank, int32_t ranks, double limit, fl_group **group) {
+  const fl_group_options options = {
+      .size = sizeof options, .name = "tp", .device = 1 + rank, .timeout = limit, .any_manifest = 1};
+  return fl_group_create(ranks_host, id, rank, ranks, &options, group);
+}
+
+void join_without_others(const char *title, int32_t device_type, int32_t ranks, double limit, bool left) {
+  enum { SOON_S = 20 };
+  char words[512];
+  fl_group_id id;
+  fl_group *group = NULL;
+  ck_ok(fl_group_make_id(ranks_host, device_type, &id));
+  double begun = now();
+  ck_assert_int_eq(join(&id, 0, ranks, limit, &group), FL_EDEVICE);
+  ck_assert(now() - begun >= limit && now() - begun < SOON_S);
+  snprintf(words, sizeof words,
+           "joining of group 'tp', rank 0 of %d, by communicator '%s': rank 0 waited %g seconds, and not all of the %d "
+           "ranks have come; %s does not say which is missing%s",
+           (int)ranks, id.communicator, limit, (int)ranks, title,
+           left ? ", cannot be told to stop, and is left waiting in a thread" : "");
+  ck_assert_str_eq(fl_error_message(), words);
+  ck_assert_int_eq(threads_named("flhost ranks"), 0);
+  ck_assert_int_eq(threads_named("flhost joining"), left);
+  if (!left || ranks != 2)
+    return;
+  ck_ok(join(&id, 1, 2, SOON_S, &group));
+  while (threads_named("flhost joining"))
+    usleep(1000);
+  fl_group_destroy(group);
+  ck_assert_int_eq(library_comms(), 0);
 }
 
 /* -------------------------------------------------------------------------------------------------------- numbers */

@@ -31,6 +31,8 @@ enum {
   BATCHES = 14
 };
 int library_calls(int kind);
+/* Communicators that nobody has ended. */
+int library_comms(void);
 
 /* The time limit of the ranks' groups in seconds; 0: what the host says. */
 extern double ranks_timeout;
@@ -50,6 +52,10 @@ void run_device_ranks(worker *workers, const char *communicator, int32_t device_
                       int32_t step, rank_body body);
 /* On devices 1, 2 and so on; all have to join. */
 void as_device_ranks(const char *communicator, int32_t device_type, int32_t ranks, rank_body body);
+
+/* The first of `ranks` joins, and the others do not come within the limit. `left`: the library has to be left waiting,
+ * in a thread; then the second one of two does come, and what the library makes of the first is ended all the same. */
+void join_without_others(const char *title, int32_t device_type, int32_t ranks, double limit, bool left);
 
 /* On the group's device. */
 float *numbers(fl_group *group, size_t n, float value);

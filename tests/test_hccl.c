@@ -55,6 +55,8 @@ static void as_ranks(int32_t ranks, rank_body body) {
 /* Nothing of the device's is left, and no rule of ACL's was broken. */
 static void check_clean(void) {
   npu_check_clean();
+  ck_assert_int_eq(npu_control.count("streams") + npu_control.count("events"), 0);
+  ck_assert_int_eq(library_comms(), 0);
   ck_assert_int_eq(npu_control.count("blocks"), 0);
 }
 
@@ -424,6 +426,95 @@ START_TEST(what_happens_on_streams_is_in_the_groups_state) {
 }
 END_TEST
 
+/* ------------------------------------------------------------------------------------------------------ time limits
+ */
+
+static double limit;
+
+static void start_limited(void) {
+  start(LIBRARY);
+  ranks_timeout = limit = sample() > 1 ? 1 : 0.25;
+}
+
+START_TEST(G4_a_rank_that_does_not_join_is_an_error_within_the_limit) {
+  start_limited();
+  join_without_others("HCCL", kDLExtDev, 2, limit, true);
+  check_clean();
+}
+END_TEST
+
+static void says_late(const char *what, const char *collective, int number) {
+  char words[256];
+  snprintf(
+      words, sizeof words,
+      "%s of group 'tp', rank 0 of 1, by communicator 'hccl': %s, number %d of this rank's, was not done after %g "
+      "seconds: another rank has not come to it, has ended or hangs; HCCL does not say which and cannot end it. It "
+      "is left in its stream",
+      what, collective, number, limit);
+  ck_assert_str_eq(fl_error_message(), words);
+}
+
+static bool asks_for_state;
+
+/* By the state, or by the next call where nobody asks for it; of several the first is named, and one that was done
+ * within the limit is not. */
+static void in_the_stream(fl_host *of, fl_group *group) {
+  void *stream = make_stream(group);
+  float *x = numbers(group, 4, 1);
+  bool asks = asks_for_state;
+  ck_ok(fl_all_reduce(group, x, x, 4, float32, FL_REDUCE_SUM, stream));
+  ck_ok(fl_device_synchronize(of, fl_group_device(group), stream, false));
+  ck_ok(fl_group_state(group));
+  npu_control.set("hung", "1");
+  ck_ok(fl_broadcast(group, x, x, 4, float32, 0, stream));
+  ck_ok(fl_all_gather(group, x, x, 4, float32, stream));
+  ck_ok(fl_group_state(group));
+  usleep((useconds_t)(1.2e6 * limit));
+  ck_assert_int_eq(asks ? fl_group_state(group) : fl_send(group, x, 4, float32, 0, stream), FL_EDEVICE);
+  says_late(asks ? "work" : "send", "broadcast", 2);
+  ck_assert_int_eq(fl_barrier(group, stream), FL_ESTATE);
+  ck_contains(fl_error_message(), "group 'tp' is broken: ");
+}
+
+START_TEST(G4_a_collective_that_its_stream_does_not_come_to_an_end_of_is_named) {
+  start_limited();
+  asks_for_state = _i;
+  as_ranks(1, in_the_stream);
+}
+END_TEST
+
+/* The host waits for the default stream itself. */
+static void on_the_default_stream(fl_host *of, fl_group *group) {
+  float *x = numbers(group, 4, 1);
+  (void)of;
+  npu_control.set("hung", "1");
+  ck_assert_int_eq(fl_all_reduce(group, x, x, 4, float32, FL_REDUCE_SUM, NULL), FL_EDEVICE);
+  says_late("all_reduce", "all_reduce", 1);
+}
+
+START_TEST(G4_a_call_that_waits_for_the_default_stream_ends_within_the_limit) {
+  start_limited();
+  as_ranks(1, on_the_default_stream);
+}
+END_TEST
+
+static void and_leaves(fl_host *of, fl_group *group) {
+  void *stream = make_stream(group);
+  float *x = numbers(group, 4, 1);
+  (void)of;
+  npu_control.set("hung", "1");
+  ck_ok(fl_all_reduce(group, x, x, 4, float32, FL_REDUCE_SUM, stream));
+}
+
+/* What may still be written to is left to the process: the communicator, and what is the rank's. */
+START_TEST(a_rank_leaves_within_the_limit_whatever_its_stream_waits_for) {
+  start_limited();
+  as_ranks(1, and_leaves);
+  ck_assert_int_eq(library_comms(), 1);
+  npu_check_clean();
+}
+END_TEST
+
 /* ---------------------------------------------------------------------------------------------------- the library */
 
 START_TEST(without_the_library_the_reason_names_what_was_tried) {
@@ -498,6 +589,10 @@ static void add_tests(TCase *tests) {
   tcase_add_test(tests, a_result_of_a_later_library_is_an_error);
   tcase_add_test(tests, what_the_runtime_meets_breaks_the_group);
   tcase_add_test(tests, what_happens_on_streams_is_in_the_groups_state);
+  tcase_add_test(tests, G4_a_rank_that_does_not_join_is_an_error_within_the_limit);
+  tcase_add_loop_test(tests, G4_a_collective_that_its_stream_does_not_come_to_an_end_of_is_named, 0, 2);
+  tcase_add_test(tests, G4_a_call_that_waits_for_the_default_stream_ends_within_the_limit);
+  tcase_add_test(tests, a_rank_leaves_within_the_limit_whatever_its_stream_waits_for);
   tcase_add_test(tests, without_the_library_the_reason_names_what_was_tried);
   tcase_add_test(tests, a_path_that_leads_nowhere_is_said);
   tcase_add_loop_test(tests, a_library_that_lacks_a_function_is_refused, 0, 2);

@@ -183,6 +183,23 @@ START_TEST(a_part_stays_on_the_groups_device) {
 }
 END_TEST
 
+static void split_in_vain(fl_host *of, fl_group *group) {
+  const fl_group_options options = {.size = sizeof options, .any_manifest = 1};
+  fl_group *part = NULL;
+  (void)of;
+  ck_assert_int_eq(fl_group_split(group, 0, 0, &options, &part), FL_EDEVICE);
+  ck_contains(fl_error_message(), "ncclCommSplit: unhandled device error (ncclUnhandledCudaError, 1)");
+  ck_assert_ptr_null(part);
+}
+
+START_TEST(what_the_library_made_in_a_split_that_failed_ends_with_the_group) {
+  start(&nccl);
+  library_set("split", 1);
+  as_ranks(2, split_in_vain);
+  ck_assert_int_eq(library_comms(), 0);
+}
+END_TEST
+
 /* ------------------------------------------------------------------------------------------------- what goes wrong */
 
 static void nothing(fl_host *of, fl_group *group) {
@@ -439,6 +456,7 @@ static void add_tests(TCase *tests) {
   tcase_add_test(tests, a_collective_comes_after_what_its_stream_had);
   tcase_add_loop_test(tests, a_group_is_split_by_the_library_or_by_the_host, 0, 2);
   tcase_add_test(tests, a_part_stays_on_the_groups_device);
+  tcase_add_test(tests, what_the_library_made_in_a_split_that_failed_ends_with_the_group);
   tcase_add_test(tests, two_ranks_on_one_device_are_refused_in_the_librarys_words);
   tcase_add_loop_test(tests, a_device_that_is_not_there_is_an_error, 0, 2);
   tcase_add_test(tests, an_id_that_the_library_cannot_make_is_an_error);

@@ -12,28 +12,26 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const struct {
-  const char *name;
-  size_t offset; /* of its function in fl_communicator */
-} kinds[FL_COLLECTIVES] = {
-    [FL_ALL_REDUCE] = {"all_reduce", offsetof(fl_communicator, all_reduce)},
-    [FL_REDUCE] = {"reduce", offsetof(fl_communicator, reduce)},
-    [FL_BROADCAST] = {"broadcast", offsetof(fl_communicator, broadcast)},
-    [FL_ALL_GATHER] = {"all_gather", offsetof(fl_communicator, all_gather)},
-    [FL_ALL_GATHER_V] = {"all_gather_v", offsetof(fl_communicator, all_gather_v)},
-    [FL_REDUCE_SCATTER] = {"reduce_scatter", offsetof(fl_communicator, reduce_scatter)},
-    [FL_REDUCE_SCATTER_V] = {"reduce_scatter_v", offsetof(fl_communicator, reduce_scatter_v)},
-    [FL_GATHER] = {"gather", offsetof(fl_communicator, gather)},
-    [FL_SCATTER] = {"scatter", offsetof(fl_communicator, scatter)},
-    [FL_ALL_TO_ALL] = {"all_to_all", offsetof(fl_communicator, all_to_all)},
-    [FL_ALL_TO_ALL_V] = {"all_to_all_v", offsetof(fl_communicator, all_to_all_v)},
-    [FL_SEND] = {"send", offsetof(fl_communicator, send)},
-    [FL_RECV] = {"recv", offsetof(fl_communicator, recv)},
-    [FL_BARRIER] = {"barrier", offsetof(fl_communicator, barrier)},
+/* Of its function in fl_communicator. */
+static const size_t functions[FL_COLLECTIVES] = {
+    [FL_ALL_REDUCE] = offsetof(fl_communicator, all_reduce),
+    [FL_REDUCE] = offsetof(fl_communicator, reduce),
+    [FL_BROADCAST] = offsetof(fl_communicator, broadcast),
+    [FL_ALL_GATHER] = offsetof(fl_communicator, all_gather),
+    [FL_ALL_GATHER_V] = offsetof(fl_communicator, all_gather_v),
+    [FL_REDUCE_SCATTER] = offsetof(fl_communicator, reduce_scatter),
+    [FL_REDUCE_SCATTER_V] = offsetof(fl_communicator, reduce_scatter_v),
+    [FL_GATHER] = offsetof(fl_communicator, gather),
+    [FL_SCATTER] = offsetof(fl_communicator, scatter),
+    [FL_ALL_TO_ALL] = offsetof(fl_communicator, all_to_all),
+    [FL_ALL_TO_ALL_V] = offsetof(fl_communicator, all_to_all_v),
+    [FL_SEND] = offsetof(fl_communicator, send),
+    [FL_RECV] = offsetof(fl_communicator, recv),
+    [FL_BARRIER] = offsetof(fl_communicator, barrier),
 };
 
 const char *fl_collective_name(int32_t kind) {
-  return kind >= 0 && kind < FL_COLLECTIVES ? kinds[kind].name : NULL;
+  return fl_collective_kind_name(kind);
 }
 
 const char *fl_reduction_name(int32_t reduction) {
@@ -43,7 +41,7 @@ const char *fl_reduction_name(int32_t reduction) {
 
 fl_collective_fn fl_communicator_function(const fl_communicator *communicator, int32_t kind) {
   fl_collective_fn function;
-  memcpy(&function, (const char *)communicator + kinds[kind].offset, sizeof function);
+  memcpy(&function, (const char *)communicator + functions[kind], sizeof function);
   return function;
 }
 

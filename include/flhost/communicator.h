@@ -56,6 +56,15 @@ typedef enum fl_collective_kind {
 } fl_collective_kind;
 #define FL_COLLECTIVES 14
 
+/* What a kind is called, "all_reduce"; NULL for a number that is no fl_collective_kind. */
+static inline const char *fl_collective_kind_name(int32_t kind) {
+  static const char *const names[FL_COLLECTIVES] = {
+      "all_reduce", "reduce",  "broadcast",  "all_gather",   "all_gather_v", "reduce_scatter", "reduce_scatter_v",
+      "gather",     "scatter", "all_to_all", "all_to_all_v", "send",         "recv",           "barrier",
+  };
+  return kind >= 0 && kind < FL_COLLECTIVES ? names[kind] : NULL;
+}
+
 /*
  * One rank's part of one collective. All ranks of a communicator make the same collectives in the same order, with the
  * same count, counts, dtype, reduction and root (FL_ALL_TO_ALL_V: what one sends to another is what that receives from

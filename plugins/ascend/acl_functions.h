@@ -57,6 +57,7 @@
   X(aclError, aclrtGetPrimaryCtxState, (int32_t device, uint32_t * flags, int32_t * active))                           \
   X(aclError, aclrtCreateStreamWithConfig, (aclrtStream * stream, uint32_t priority, uint32_t flag))                   \
   X(aclError, aclrtDeviceGetStreamPriorityRange, (int32_t * least, int32_t * greatest))                                \
+  X(aclError, aclrtSynchronizeStreamWithTimeout, (aclrtStream stream, int32_t milliseconds))                           \
   ACL_EVENT_FUNCTIONS(X)                                                                                               \
   ACL_HOST_MEMORY_FUNCTIONS(X)                                                                                         \
   ACL_GRAPH_FUNCTIONS(X)                                                                                               \
@@ -111,6 +112,7 @@
   X(ACL_ERROR_RT_NO_MODEL_RESOURCE, 207010)                                                                            \
   X(ACL_ERROR_RT_DEVICE_OOM, 207018)                                                                                   \
   X(ACL_ERROR_RT_LOST_HEARTBEAT, 507010)                                                                               \
+  X(ACL_ERROR_RT_STREAM_SYNC_TIMEOUT, 507046)                                                                          \
   X(ACL_ERROR_RT_DEVICE_MEM_ERROR, 507053)                                                                             \
   X(ACL_ERROR_RT_HBM_MULTI_BIT_ECC_ERROR, 507054)                                                                      \
   X(ACL_ERROR_RT_SOCKET_CLOSE, 507901)                                                                                 \

@@ -22,21 +22,9 @@ typedef struct task {
   aclrtStream stream;
 } task;
 
-static fl_status failed(fl_rank *rank, fl_status status) {
-  rank->failed = rank->failed || (status && status != FL_ENOTSUP);
-  return status;
-}
-
 /* What a function of the library gave. One that it has not, on this kind of device, the host makes up. */
 static fl_status result_of(const task *t, const char *function, HcclResult result) {
-  return failed(t->rank, hccl_status(result, function, t->rank->message, t->rank->message_size));
-}
-
-static fl_status result_of_acl(fl_rank *rank, const char *function, aclError code) {
-  if (!code)
-    return FL_OK;
-  ascend_describe(rank->message, rank->message_size, function, code);
-  return failed(rank, FL_EDEVICE);
+  return hccl_failed(t->rank, hccl_status(result, function, t->rank->message, t->rank->message_size));
 }
 
 /* ----------------------------------------------------------------------------------------------------------- types */
@@ -87,8 +75,8 @@ static fl_status broadcast(const task *t) {
   size_t size = (size_t)t->count * (t->c->dtype.bits / 8);
   if (t->rank->me == t->c->root && t->send != t->recv) {
     fl_status status =
-        result_of_acl(t->rank, "aclrtMemcpyAsync",
-                      acl.aclrtMemcpyAsync(t->recv, size, t->send, size, ACL_MEMCPY_DEVICE_TO_DEVICE, t->stream));
+        hccl_failed_in(t->rank, "aclrtMemcpyAsync",
+                       acl.aclrtMemcpyAsync(t->recv, size, t->send, size, ACL_MEMCPY_DEVICE_TO_DEVICE, t->stream));
     if (status)
       return status;
   }
@@ -196,12 +184,17 @@ static void find_buffers(task *t) {
 static fl_status make_on_stream(task *t) {
   fl_rank *rank = t->rank;
   t->stream = t->c->stream ? t->c->stream : rank->stream;
-  fl_status status =
-      t->c->stream ? FL_OK : result_of_acl(rank, "aclrtSynchronizeStream", acl.aclrtSynchronizeStream(NULL));
+  fl_status status = hccl_check_late(rank);
+  if (status)
+    return status;
+  work *begun = works_begin(&rank->works, t->c->kind, t->stream);
+  if (!t->c->stream)
+    status = hccl_wait_for(rank, NULL);
   if (!status)
     status = ways[t->c->kind].make(t);
+  works_record(&rank->works, begun, t->stream, !status);
   if (!status && !t->c->stream)
-    status = result_of_acl(rank, "aclrtSynchronizeStream", acl.aclrtSynchronizeStream(rank->stream));
+    status = hccl_wait_for(rank, rank->stream);
   return status;
 }
 
@@ -216,7 +209,7 @@ fl_status hccl_collective(void *self, fl_rank *rank, const fl_collective *c) {
   find_buffers(&t);
   fl_status status = ascend_enter(rank->device, &guard, rank->message, rank->message_size);
   if (status)
-    return failed(rank, FL_EDEVICE);
+    return hccl_failed(rank, FL_EDEVICE);
   status = make_on_stream(&t);
   ascend_leave(&guard);
   return status;
@@ -261,7 +254,7 @@ static void choose_stream(exchange *e) {
 static fl_status wait_for_streams(const exchange *e) {
   fl_status status = FL_OK;
   for (uint32_t i = 0; i < e->n && e->waits && !status; i++)
-    status = result_of_acl(e->rank, "aclrtSynchronizeStream", acl.aclrtSynchronizeStream(collective_at(e, i)->stream));
+    status = hccl_wait_for(e->rank, collective_at(e, i)->stream);
   return status;
 }
 
@@ -285,7 +278,7 @@ static fl_status copy_own(const exchange *e) {
     size_t size = (size_t)sent->count * (sent->dtype.bits / 8);
     if (sent->count != received->count || sent->dtype.bits != received->dtype.bits)
       break;
-    status = result_of_acl(
+    status = hccl_failed_in(
         rank, "aclrtMemcpyAsync",
         acl.aclrtMemcpyAsync(received->recv, size, sent->send, size, ACL_MEMCPY_DEVICE_TO_DEVICE, e->stream));
     from = next_own(e, FL_SEND, from + 1);
@@ -299,13 +292,18 @@ static fl_status copy_own(const exchange *e) {
 
 static fl_status make_exchange(exchange *e) {
   const task t = {.rank = e->rank};
-  fl_status status = wait_for_streams(e);
+  fl_status status = hccl_check_late(e->rank);
+  if (status)
+    return status;
+  work *begun = works_begin(&e->rank->works, WORK_BATCH, e->stream);
+  status = wait_for_streams(e);
   if (!status)
     status = copy_own(e);
   if (!status && e->n_items)
     status = result_of(&t, "HcclBatchSendRecv", hccl.batch_send_recv(e->items, e->n_items, e->rank->comm, e->stream));
+  works_record(&e->rank->works, begun, e->stream, !status);
   if (!status && e->waits)
-    status = result_of_acl(e->rank, "aclrtSynchronizeStream", acl.aclrtSynchronizeStream(e->stream));
+    status = hccl_wait_for(e->rank, e->stream);
   return status;
 }
 
@@ -329,7 +327,7 @@ fl_status hccl_batch(void *self, fl_rank *rank, const fl_collective *collectives
   choose_stream(&e);
   fl_status status = ascend_enter(rank->device, &guard, rank->message, rank->message_size);
   if (status) {
-    status = failed(rank, FL_EDEVICE);
+    status = hccl_failed(rank, FL_EDEVICE);
   } else {
     status = make_exchange(&e);
     ascend_leave(&guard);

@@ -94,10 +94,8 @@ static fl_status say_broken(fl_rank *rank) {
 }
 
 static const char *calling_name(const fl_rank *rank) {
-  static const char *const names[FL_COLLECTIVES] = {
-      "all_reduce", "reduce",  "broadcast",  "all_gather",   "all_gather_v", "reduce_scatter", "reduce_scatter_v",
-      "gather",     "scatter", "all_to_all", "all_to_all_v", "send",         "recv",           "barrier"};
-  return rank->calling >= 0 && rank->calling < FL_COLLECTIVES ? names[rank->calling] : "joining";
+  const char *name = fl_collective_kind_name(rank->calling);
+  return name ? name : "joining";
 }
 
 /* A text that fits is copied by MPI at once; the rank's memory is kept all the same. */

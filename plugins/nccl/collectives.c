@@ -208,12 +208,12 @@ static ncclResult_t end_group(const fl_rank *rank, ncclResult_t result) {
   return result ? result : ended;
 }
 
-/* What comes behind asking the library for `work`. */
-static fl_status finish(fl_rank *rank, const gpu_scope *scope, nccl_work *work, void *stream, ncclResult_t result,
+/* What comes behind asking the library for it. */
+static fl_status finish(fl_rank *rank, const gpu_scope *scope, work *begun, void *stream, ncclResult_t result,
                         const char *name) {
   result = nccl_await(rank, result);
   pthread_mutex_unlock(&rank->lock);
-  nccl_record_work(work, stream, !result);
+  works_record(&rank->works, begun, stream, !result);
   gpu.call.leave(scope);
   return nccl_outcome(rank, result, name);
 }
@@ -228,14 +228,14 @@ fl_status nccl_collective(void *self, fl_rank *rank, const fl_collective *c) {
   fl_status status = nccl_enter(rank, &scope);
   if (status)
     return status;
-  nccl_work *work = nccl_begin_work(rank, c->kind, c->stream);
+  work *begun = works_begin(&rank->works, c->kind, c->stream);
   ncclResult_t result = w->grouped ? nccl.group_start(rank->comm) : ncclSuccess;
   if (!result) {
     result = make(rank, c, w, type);
     if (w->grouped)
       result = end_group(rank, result);
   }
-  return finish(rank, &scope, work, c->stream, result, w->name);
+  return finish(rank, &scope, begun, c->stream, result, w->name);
 }
 
 static const fl_collective *item(const fl_collective *collectives, uint32_t i, uint32_t item_size) {
@@ -256,7 +256,7 @@ fl_status nccl_batch(void *self, fl_rank *rank, const fl_collective *collectives
   fl_status status = nccl_enter(rank, &scope);
   if (status)
     return status;
-  nccl_work *work = nccl_begin_work(rank, NCCL_BATCH, collectives->stream);
+  work *begun = works_begin(&rank->works, WORK_BATCH, collectives->stream);
   ncclResult_t result = nccl.group_start(rank->comm);
   if (!result) {
     for (uint32_t i = 0; i < n && !result; i++) {
@@ -268,5 +268,5 @@ fl_status nccl_batch(void *self, fl_rank *rank, const fl_collective *collectives
     name = result ? name : "GroupEnd";
     result = end_group(rank, result);
   }
-  return finish(rank, &scope, work, collectives->stream, result, name);
+  return finish(rank, &scope, begun, collectives->stream, result, name);
 }

@@ -163,7 +163,9 @@ static ncclResult_t group_end(ncclComm_t comm) {
   return of_library.group_end();
 }
 
+/* A library that cannot split in the background would do so without a limit. */
 static void fill_calls(void) {
+  bool background = of_library.init_rank_config && of_library.finalize;
   nccl = (nccl_calls){
       .all_reduce = of_library.all_reduce,
       .reduce = of_library.reduce,
@@ -173,10 +175,10 @@ static void fill_calls(void) {
       .send = of_library.send,
       .recv = of_library.recv,
       .abort = of_library.abort,
-      .split = of_library.split,
+      .split = background ? of_library.split : NULL,
       .make_id = make_id,
       .init_rank = init_rank,
-      .begin_rank = of_library.init_rank_config && of_library.finalize ? begin_rank : NULL,
+      .begin_rank = background ? begin_rank : NULL,
       .finalize = of_library.finalize,
       .destroy = of_library.destroy,
       .get_async_error = of_library.get_async_error,

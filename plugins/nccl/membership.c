@@ -1,5 +1,6 @@
 /* How a rank comes to its communicator, and leaves it. */
 #include "plugins/nccl/rank.h"
+#include "plugins/ranks/attempt.h"
 
 fl_status nccl_failed(ncclResult_t result, const char *function, char *message, size_t message_size) {
   char words[256];
@@ -36,9 +37,57 @@ static void release(fl_rank *rank, bool entered) {
   if (!rank)
     return;
   if (entered)
-    nccl_free_works(rank);
+    works_free(&rank->works);
   pthread_mutex_destroy(&rank->lock);
   free(rank);
+}
+
+/* What a library that only waits is told and says, where that has to be given up: its words are the thread's. */
+typedef struct joining {
+  gpu_device *device;
+  int me, n;
+  char id[FL_COMMUNICATOR_ID_MAX];
+  ncclComm_t comm;
+  fl_status status;
+  char words[512];
+} joining;
+
+static void join_here(void *of) {
+  joining *j = of;
+  gpu_scope scope;
+  j->status = gpu_enter(j->device, &scope, "joining", j->words, sizeof j->words);
+  if (j->status)
+    return;
+  ncclResult_t result = nccl.init_rank(&j->comm, j->n, j->id, j->me);
+  if (result)
+    j->status = nccl_failed(result, "CommInitRank", j->words, sizeof j->words);
+  gpu.call.leave(&scope);
+}
+
+static void abort_joined(void *of) {
+  joining *j = of;
+  gpu_scope scope;
+  if (j->status || gpu_enter(j->device, &scope, "joining", j->words, sizeof j->words))
+    return;
+  nccl.abort(j->comm);
+  gpu.call.leave(&scope);
+}
+
+static fl_status join_waiting(fl_rank *rank, const fl_join *join) {
+  joining j = {.device = rank->device, .me = rank->me, .n = rank->n};
+  memcpy(j.id, join->id, nccl_vendor.id_size);
+  attempt_end end = attempt_within(rank->works.limit, &j, sizeof j, join_here, abort_joined);
+  rank->comm = j.comm;
+  if (end == ATTEMPT_LATE)
+    return nccl_say_late(rank, rank->works.last);
+  if (end == ATTEMPT_NO_THREAD)
+    return fl_say(join->message, join->message_size, FL_ENOMEM, "there can be no thread that joins within the limit");
+  return j.status ? fl_say(join->message, join->message_size, j.status, "%s", j.words) : FL_OK;
+}
+
+static fl_status join_asking(fl_rank *rank, const fl_join *join) {
+  return nccl_outcome(rank, nccl_await(rank, nccl.begin_rank(&rank->comm, rank->n, join->id, rank->me)),
+                      "CommInitRankConfig");
 }
 
 /* The library takes the thread's device for the rank's. One that was made and did not come together is aborted. */
@@ -46,11 +95,9 @@ static fl_status come_together(fl_rank *rank, const fl_join *join) {
   nccl_limit_rank(rank, join->timeout);
   if (!nccl_watch(rank))
     return fl_say(join->message, join->message_size, FL_ENOMEM, "there can be no thread that watches the time limit");
-  rank->polled = rank->limit && nccl.begin_rank;
-  nccl_begin_waiting(rank, NCCL_JOINING);
-  ncclResult_t result =
-      nccl_await(rank, (rank->polled ? nccl.begin_rank : nccl.init_rank)(&rank->comm, rank->n, join->id, rank->me));
-  fl_status status = nccl_outcome(rank, result, rank->polled ? "CommInitRankConfig" : "CommInitRank");
+  rank->polled = rank->works.limit && nccl.begin_rank;
+  works_number(&rank->works, WORK_JOINING);
+  fl_status status = rank->polled ? join_asking(rank, join) : join_waiting(rank, join);
   if (!status)
     return FL_OK;
   if (rank->polled && rank->comm)
@@ -110,7 +157,7 @@ static bool is_well(fl_rank *rank) {
 
 /* An end in order waits for the others and for what is on streams, which after an error may be for ever. */
 static void end(fl_rank *rank) {
-  nccl_begin_waiting(rank, NCCL_LEAVING);
+  works_number(&rank->works, WORK_LEAVING);
   if (is_well(rank) && (!nccl.finalize || !nccl_await(rank, nccl.finalize(rank->comm))))
     nccl.destroy(rank->comm);
   else
@@ -138,6 +185,8 @@ void nccl_leave(void *self, fl_rank *rank) {
     end_in_order(rank);
   else
     nccl_unwatch(rank);
+  if (entered && rank->split)
+    nccl.abort(rank->split);
   if (nccl.free_streams)
     nccl.free_streams(rank->streams);
   release(rank, entered);
@@ -170,15 +219,16 @@ fl_status nccl_state(void *self, fl_rank *rank) {
 
 /* The part is there once the library is done with the group; then the part's ranks come together. */
 static ncclResult_t split(fl_rank *rank, int color, int key, fl_rank *made) {
-  ncclComm_t comm = NULL;
-  nccl_begin_waiting(rank, NCCL_SPLITTING);
-  ncclResult_t result = nccl_await(rank, nccl.split(rank->comm, made ? color : NCCL_SPLIT_NOCOLOR, key, &comm, NULL));
+  works_number(&rank->works, WORK_SPLITTING);
+  ncclResult_t result =
+      nccl_await(rank, nccl.split(rank->comm, made ? color : NCCL_SPLIT_NOCOLOR, key, &rank->split, NULL));
   if (result || !made)
     return result;
-  made->comm = comm;
+  made->comm = rank->split;
+  rank->split = NULL;
   made->polled = rank->polled;
-  nccl_begin_waiting(made, NCCL_JOINING);
-  ncclResult_t asked = nccl.get_async_error(comm, &result);
+  works_number(&made->works, WORK_JOINING);
+  ncclResult_t asked = nccl.get_async_error(made->comm, &result);
   return nccl_await(made, asked ? asked : result);
 }
 

@@ -3,29 +3,7 @@
 #define FLHOST_NCCL_RANK_H
 
 #include "plugins/nccl/library.h"
-
-/* What a rank waits for: a fl_collective_kind, or one of these. */
-typedef enum nccl_work_kind {
-  NCCL_BATCH = FL_COLLECTIVES,
-  NCCL_JOINING,
-  NCCL_SPLITTING,
-  NCCL_LEAVING,
-  NCCL_WORK_KINDS
-} nccl_work_kind;
-
-/* Which of a rank's works: its number among them, from 1 on (joining: 0), and the kind; never 0. */
-typedef uint64_t nccl_work_id;
-
-/* A collective that was asked of the library, with an event behind it in its stream. The rank's thread writes it, the
- * watchdog reads it. */
-typedef struct nccl_work {
-  gpu_event event;         /* of the rank's device, for as long as the rank's part */
-  _Atomic uint64_t since;  /* when it was asked for, nccl_now's; 0: there is none */
-  _Atomic nccl_work_id id; /* which it is */
-  _Atomic bool recorded;   /* the event says when it is done; before, the library is still being asked */
-} nccl_work;
-
-enum { NCCL_WORKS = 64 };
+#include "plugins/ranks/works.h"
 
 struct fl_rank {
   ncclComm_t comm;
@@ -36,15 +14,14 @@ struct fl_rank {
   char *message;       /* the group's */
   size_t message_size;
   pthread_mutex_t lock; /* held while the library has the communicator */
-  double timeout;       /* seconds; 0: without end, and nobody watches */
-  uint64_t limit;       /* the same in nanoseconds */
   bool polled;          /* of begin_rank */
   /* The library's part is gone: 0, NCCL_ABORTED, or the work that came to no end. */
-  _Atomic nccl_work_id ended;
-  nccl_work_id work;           /* the last that was begun, the thread's own */
-  uint64_t place;              /* where the next goes in works, */
-  nccl_work works[NCCL_WORKS]; /* which is a circle of the last ones; without events where the driver has none */
-  fl_rank *next_watched;       /* watchdog.c's */
+  _Atomic work_id ended;
+  works works; /* without a limit nobody watches */
+  /* Where a split's result goes, which a library that went on in the background may write as long as there is comm;
+   * one that failed stays here until the rank leaves. */
+  ncclComm_t split;
+  fl_rank *next_watched; /* watchdog.c's */
 };
 
 #define NCCL_ABORTED UINT64_MAX
@@ -69,22 +46,10 @@ fl_status nccl_split(void *self, fl_rank *rank, int32_t color, int32_t key, cons
 fl_status nccl_collective(void *self, fl_rank *rank, const fl_collective *collective);
 fl_status nccl_batch(void *self, fl_rank *rank, const fl_collective *collectives, uint32_t n, uint32_t item_size);
 
-/* ------------------------------------------------------------------------------------------------- limit.c: how long
- */
+/* -------------------------------------------------------------------------------------- limit.c: how long it waits */
 
-uint64_t nccl_now(void); /* nanoseconds */
-
-/* The limit of a rank that is being made, and the events for it, on the device that was entered; and their end. */
+/* The limit of a rank that is being made, and the events for it, on the device that was entered. */
 void nccl_limit_rank(fl_rank *rank, double timeout);
-void nccl_free_works(fl_rank *rank);
-
-/* Notes what is about to be asked of the library. NULL: nobody watches it (there is no limit, or the stream is being
- * captured: a graph's work is the graph's). */
-nccl_work *nccl_begin_work(fl_rank *rank, int kind, void *stream);
-/* After it was asked: the event goes behind it. Without the rank's lock: a stream that is full lets this wait. */
-void nccl_record_work(nccl_work *work, void *stream, bool asked);
-/* What is waited for here, as joining is: its number, for nccl_await. */
-void nccl_begin_waiting(fl_rank *rank, int kind);
 
 /* What becomes of a result: where the library went on in the background, it is waited for, up to the limit, after which
  * this rank's part has ended. With the rank's lock. */
@@ -94,14 +59,12 @@ void nccl_await_works(fl_rank *rank);
 
 /* Ends the library's part for a reason, once: NCCL_ABORTED or a work. From any thread, also while another is in the
  * library, which comes back. */
-void nccl_end_part(fl_rank *rank, nccl_work_id why, bool has_lock);
+void nccl_end_part(fl_rank *rank, work_id why, bool has_lock);
 
+/* Says which work came to no end. */
+fl_status nccl_say_late(const fl_rank *rank, work_id late);
 /* What a call says in the end: why the part has ended, or what `function` gave. */
 fl_status nccl_outcome(const fl_rank *rank, ncclResult_t result, const char *function);
-
-/* The work that has waited for longer than the limit; 0: none. *next is brought forward to when one may have. On the
- * device that was entered. The watchdog's. */
-nccl_work_id nccl_find_late(fl_rank *rank, uint64_t now, uint64_t *next);
 
 /* --------------------------------------------------------------------------------------------------- watchdog.c: who
  * looks, where the rank's own thread does not come back from waiting for a stream

@@ -28,14 +28,14 @@ void nccl_guard_watchdog(void) {
 }
 
 /* The first rank whose time is over, and why. With the lock held. */
-static fl_rank *find_late(nccl_work_id *why, uint64_t *next) {
+static fl_rank *find_late(work_id *why, uint64_t *next) {
   gpu_scope scope;
   char words[GPU_WORDS];
   *next = UINT64_MAX;
   for (fl_rank *rank = state.ranks; rank; rank = rank->next_watched) {
     if (gpu_enter(rank->device, &scope, nccl_vendor.title, words, sizeof words))
       continue;
-    *why = nccl_find_late(rank, nccl_now(), next);
+    *why = atomic_load(&rank->ended) ? 0 : works_find_late(&rank->works, works_now(), next);
     gpu.call.leave(&scope);
     if (*why)
       return rank;
@@ -44,7 +44,7 @@ static fl_rank *find_late(nccl_work_id *why, uint64_t *next) {
 }
 
 /* The library may take its time over an abort: other ranks come and go meanwhile. */
-static void end_part(fl_rank *rank, nccl_work_id why) {
+static void end_part(fl_rank *rank, work_id why) {
   state.ending = rank;
   pthread_mutex_unlock(&state.lock);
   nccl_end_part(rank, why, false);
@@ -55,7 +55,7 @@ static void end_part(fl_rank *rank, nccl_work_id why) {
 
 static void *watch(void *generation) {
   int mode = GPU_CAPTURE_RELAXED;
-  nccl_work_id why;
+  work_id why;
   uint64_t next;
   gpu_exchange_capture_mode(&mode);
   pthread_mutex_lock(&state.lock);
@@ -106,7 +106,7 @@ static void take_out(const fl_rank *rank) {
 }
 
 bool nccl_watch(fl_rank *rank) {
-  if (!rank->limit)
+  if (!rank->works.limit)
     return true;
   pthread_mutex_lock(&state.lock);
   know_process();
@@ -123,7 +123,7 @@ bool nccl_watch(fl_rank *rank) {
 /* The last one ends the thread. */
 void nccl_unwatch(fl_rank *rank) {
   pthread_t thread;
-  if (!rank->limit)
+  if (!rank->works.limit)
     return;
   pthread_mutex_lock(&state.lock);
   take_out(rank);

@@ -15,11 +15,6 @@ enum {
   PORTION = 4 * 1024, /* of a reduction: copied to where else it belongs while it is in the cache */
 };
 
-static const char *const names[FL_COLLECTIVES] = {
-    "all_reduce", "reduce",  "broadcast",  "all_gather",   "all_gather_v", "reduce_scatter", "reduce_scatter_v",
-    "gather",     "scatter", "all_to_all", "all_to_all_v", "send",         "recv",           "barrier",
-};
-
 /* What is to be checked of each kind. */
 enum { HAS_ROOT = 1, REDUCES = 2, HAS_COUNTS = 4, HAS_SEND_COUNTS = 8 };
 static const uint8_t traits[FL_COLLECTIVES] = {
@@ -37,7 +32,8 @@ static const uint8_t traits[FL_COLLECTIVES] = {
 };
 
 const char *shm_kind_name(int32_t kind) {
-  return kind >= 0 && kind < FL_COLLECTIVES ? names[kind] : "an unknown collective";
+  const char *name = fl_collective_kind_name(kind);
+  return name ? name : "an unknown collective";
 }
 
 #define say(...) fl_say(rank->message, rank->message_size, __VA_ARGS__)

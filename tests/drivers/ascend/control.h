@@ -16,6 +16,8 @@
  *   capture     1: streams are captured in a graph, while nothing may be allocated or waited for
  *   partial     1: a capture that fails leaves a graph behind
  *   abnormal    1: devices are not well
+ *   hung        1: streams stand still. Who asks for an event sees it, and who waits with a limit; who waits for a
+ *               stream without one goes on as if it was done, since the stand-ins of libraries do
  *   misaligned  1: memory is aligned to 64 bytes, and not to more
  *   FUNCTION    the code that it returns, "207001"; "0" for none. "207001@3": at the third call from now, only once.
  *               The name "kernel" stands for the work of a stream, whose error shows up when that is waited for.

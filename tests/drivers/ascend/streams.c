@@ -14,6 +14,7 @@ EXPORT int aclrtCreateStreamWithConfig(void **handle, uint32_t priority, uint32_
 EXPORT int aclrtDeviceGetStreamPriorityRange(int32_t *least, int32_t *greatest);
 EXPORT int aclrtDestroyStream(void *handle);
 EXPORT int aclrtSynchronizeStream(void *handle);
+EXPORT int aclrtSynchronizeStreamWithTimeout(void *handle, int32_t milliseconds);
 EXPORT int aclrtSynchronizeDevice(void);
 EXPORT int aclrtMemcpy(void *to, size_t room, const void *from, size_t size, int kind);
 EXPORT int aclrtMemcpyAsync(void *to, size_t room, const void *from, size_t size, int kind, void *handle);
@@ -311,7 +312,16 @@ int aclrtSynchronizeStream(void *handle) {
     return spoil(s->graph, STREAM_CAPTURED);
   stand_in_note("wait %d.%d", s->device, s->index);
   stand_in_add("waits", 1);
-  return drain(s);
+  return stand_in_setting("hung") ? 0 : drain(s);
+}
+
+/* What stands still is waited for until the end of that time, and anything else as long as it takes. */
+int aclrtSynchronizeStreamWithTimeout(void *handle, int32_t milliseconds) {
+  if (!stand_in_setting("hung"))
+    return aclrtSynchronizeStream(handle);
+  NEEDS_CONTEXT();
+  nanosleep(&(struct timespec){milliseconds / 1000, milliseconds % 1000 * 1000000L}, NULL);
+  return WAITED_TOO_LONG;
 }
 
 int aclrtSynchronizeDevice(void) {
@@ -319,6 +329,10 @@ int aclrtSynchronizeDevice(void) {
   graph *g = forbidding();
   if (g)
     return spoil(g, NOT_WHILE_CAPTURED);
+  if (stand_in_setting("hung")) {
+    stand_in_violation("a device is waited for that stands still");
+    return 0;
+  }
   int current = stand_in_current(), error = drain(&default_streams[current]);
   stand_in_note("wait %d", current);
   stand_in_add("waits", 1);
@@ -504,7 +518,7 @@ int aclrtQueryEventStatus(void *handle, int *status) {
   int captured = e->at && e->at->graph;
   if (!captured) {
     *status = !e->at || e->at->done ? COMPLETE : NOT_READY;
-    if (*status == NOT_READY)
+    if (*status == NOT_READY && !stand_in_setting("hung"))
       advance(e->at->in);
   }
   stand_in_unlock();

@@ -16,9 +16,9 @@ bool flhost_stand_in_nccl_set(const char *name, int value) {
   const struct {
     const char *name;
     atomic_int *setting;
-  } known[] = {{"version", &settings.version}, {"id", &settings.id},        {"init", &settings.init},
-               {"run", &settings.run},         {"async", &settings.async},  {"handle", &settings.handle},
-               {"queue", &settings.queue},     {"vendor", &settings.vendor}};
+  } known[] = {{"version", &settings.version}, {"id", &settings.id},         {"init", &settings.init},
+               {"run", &settings.run},         {"async", &settings.async},   {"handle", &settings.handle},
+               {"queue", &settings.queue},     {"vendor", &settings.vendor}, {"split", &settings.split}};
   for (size_t i = 0; i < sizeof known / sizeof *known; i++)
     if (!strcmp(known[i].name, name)) {
       atomic_store(known[i].setting, value);
@@ -30,6 +30,11 @@ bool flhost_stand_in_nccl_set(const char *name, int value) {
 EXPORT int flhost_stand_in_nccl_calls(int kind);
 int flhost_stand_in_nccl_calls(int kind) {
   return atomic_load(&calls[kind]);
+}
+
+EXPORT int flhost_stand_in_nccl_comms(void);
+int flhost_stand_in_nccl_comms(void) {
+  return world_comms();
 }
 
 const char *refused_words(void) {

@@ -16,6 +16,7 @@
 typedef struct stand_in_settings {
   atomic_int version;       /* 0: the library's own */
   atomic_int id, init, run; /* what making an id, joining and a collective return */
+  atomic_int split;         /* what a split returns that has made its parts */
   atomic_int async;         /* what is found to have happened on streams */
   atomic_int queue;         /* 1: collectives wait in their streams, and the call does not */
   atomic_int handle;        /* what asking for a device handle returns, */

@@ -197,6 +197,10 @@ ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t *made
     return ncclInvalidArgument;
   *made = NULL;
   count_call(KIND_SPLIT);
-  return make_at_once((nccl_op){.kind = KIND_SPLIT, .comm = comm, .color = color, .key = key, .to = made});
+  nccl_op op = {.kind = KIND_SPLIT, .comm = comm, .color = color, .key = key, .to = made};
+  if (!settings.split)
+    return make_at_once(op);
+  world_make(&op);
+  return refuse(settings.split, "as it was told to");
 }
 #endif

@@ -19,6 +19,7 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
 static nccl_world *worlds;
 static uint64_t number;
+static int comms;
 
 enum { POLLS = 1 };
 
@@ -62,6 +63,7 @@ static ncclComm_t add_comm(nccl_world *world, int rank, int device) {
   comm->device = device;
   world->comms[rank] = comm;
   world->came++;
+  comms++;
   return comm;
 }
 
@@ -87,6 +89,7 @@ static void leave_locked(ncclComm_t comm) {
   nccl_world *world = comm->world, **place = &worlds;
   free_pending(comm);
   comm->left = true;
+  comms--;
   if (!comm->tasks)
     free(comm);
   if (++world->left < world->ranks)
@@ -135,6 +138,13 @@ ncclResult_t world_join(nccl_world *world, int rank, int ranks, int device, bool
 
 int world_ranks(const nccl_world *world) {
   return world->ranks;
+}
+
+int world_comms(void) {
+  pthread_mutex_lock(&lock);
+  int n = comms;
+  pthread_mutex_unlock(&lock);
+  return n;
 }
 
 /* -------------------------------------------------------------------------------------------------------- computing

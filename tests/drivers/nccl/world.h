@@ -14,6 +14,7 @@
  * Tests open the library that the plugin was told to use, and find
  *     bool flhost_stand_in_nccl_set(const char *name, int value)   a number of stand_in_settings
  *     int flhost_stand_in_nccl_calls(int kind)                     how many the library was asked for: nccl_kind
+ *     int flhost_stand_in_nccl_comms(void)                         how many communicators there are that nobody ended
  */
 #ifndef FLHOST_TESTS_NCCL_WORLD_H
 #define FLHOST_TESTS_NCCL_WORLD_H
@@ -113,6 +114,7 @@ nccl_world *world_find(const ncclUniqueId *id);
 /* Waits until all `ranks` have come; or, in the background, lets world_poll say when they have. */
 ncclResult_t world_join(nccl_world *world, int rank, int ranks, int device, bool background, ncclComm_t *made);
 int world_ranks(const nccl_world *world);
+int world_comms(void);
 
 /* Makes all of a list together: returns when they are done. */
 ncclResult_t world_make(nccl_op *first);
