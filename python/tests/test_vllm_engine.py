@@ -218,6 +218,7 @@ def test_the_page_s_plugin_runs_and_its_class_tells_the_counts(scratch: Path, tm
     counts, called = next(b for b in blocks("vllm.md", "See it work") if "class Counts" in b).split("\n\n")
     (tmp_path / "counts.py").write_text(counts + "\n" + COUNTING + called)
     own = environment(scratch, dict(word.split("=", 1) for word in settings.split()))
+    own["VLLM_FL_DISPATCH_DEBUG"] = "1"
     own["PYTHONPATH"] = os.pathsep.join([str(tmp_path), own["PYTHONPATH"]])
     del own["VLLM_ENABLE_V1_MULTIPROCESSING"]
     done = subprocess.run(
@@ -234,6 +235,8 @@ def test_the_page_s_plugin_runs_and_its_class_tells_the_counts(scratch: Path, tm
     (counted_,) = ast.literal_eval(next(line for line in done.stdout.splitlines() if line.startswith("[{")))
     assert counted_["silu_and_mul", ACME]["calls"] >= 4 * 2, counted_
     assert "flagos, 1 vendor acme on cpu" in done.stdout
+    assert re.search(r"INFO .*\[Operator: silu_and_mul\]", done.stdout), done.stdout[-8000:]
+    assert re.search(r"INFO .* vendor\.acme \(kind=vendor", done.stdout), done.stdout[-8000:]
 
 
 def test_a_wrong_kernel_changes_the_tokens(scratch: Path, plugins: dict[str, Path]) -> None:

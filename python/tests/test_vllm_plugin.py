@@ -15,10 +15,10 @@ import pytest
 from core_support import class_plugin
 
 
-def run(code: str, **settings: str) -> str:
+def run(code: str, *arguments: str, **settings: str) -> str:
     """In a process of its own: the plugin changes vLLM for good."""
     done = subprocess.run(
-        [sys.executable, "-c", code],
+        [sys.executable, "-c", code, *arguments],
         check=False,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -47,6 +47,26 @@ def test_registering_again_changes_nothing() -> None:
     # what has no form here, and what this vLLM lacks, is said of, and is no error
     assert "ShortConv (short_conv) is not replaced: vLLM keeps it" in said
     assert "FusedMoE (fused_moe) is not replaced" in said
+
+
+TABLE = """
+import logging, sys
+theirs = logging.getLogger("vllm")
+theirs.setLevel(sys.argv[1])
+theirs.addHandler(logging.StreamHandler())
+theirs.handlers[0].setFormatter(logging.Formatter("as vLLM: %(message)s"))
+from flhost.vllm import register
+register()
+register()
+import flhost
+flhost.default_host().ops()
+"""
+
+
+def test_what_hosts_say_is_in_vllms_log() -> None:
+    for level, expected in (("INFO", {"as vLLM: [Operator: rms_norm]"}), ("WARNING", set())):
+        said = run(TABLE, level, VLLM_FL_DISPATCH_DEBUG="1", VLLM_CONFIGURE_LOGGING="0").splitlines()
+        assert {line for line in said if "[Operator: rms_norm]" in line} == expected, said
 
 
 def test_every_class_that_an_entry_names_has_a_form_or_is_known_to_stay_vllms() -> None:

@@ -16,8 +16,15 @@ DIGEST, BACKENDS, PREPARED = "flhost_manifest", "flhost_attention", "flhost_prep
 
 
 def register() -> None:
+    _log_as_vllm()
     _configure()
     _bring_in_line()
+
+
+def _log_as_vllm() -> None:
+    """What hosts say of plugins, choices and failures goes where vLLM's own lines go, in their form and from their level on. vLLM gives
+    the root logger no handler, so that it would be lost."""
+    logging.getLogger("flhost").parent = logging.getLogger("vllm")
 
 
 def _bring_in_line() -> dict[str, str]:
