@@ -64,9 +64,17 @@ flhost.default_host().ops()
 
 
 def test_what_hosts_say_is_in_vllms_log() -> None:
-    for level, expected in (("INFO", {"as vLLM: [Operator: rms_norm]"}), ("WARNING", set())):
-        said = run(TABLE, level, VLLM_FL_DISPATCH_DEBUG="1", VLLM_CONFIGURE_LOGGING="0").splitlines()
-        assert {line for line in said if "[Operator: rms_norm]" in line} == expected, said
+    def said(level: str, **settings: str) -> list[str]:
+        return run(TABLE, level, VLLM_CONFIGURE_LOGGING="0", **settings).splitlines()
+
+    asked = said("INFO", VLLM_FL_DISPATCH_DEBUG="1")
+    assert [line for line in asked if "[Operator: rms_norm]" in line] == [
+        "as vLLM: [Operator: rms_norm]"
+    ]  # by one host
+    assert not [line for line in said("WARNING", VLLM_FL_DISPATCH_DEBUG="1") if "Operator" in line]
+    unasked = said("INFO", VLLM_FL_NO_SUCH_THING="1")
+    assert not [line for line in unasked if "Operator" in line or "plugin cpu" in line]
+    assert [line for line in unasked if line.startswith("as vLLM: ") and "VLLM_FL_NO_SUCH_THING" in line]
 
 
 def test_every_class_that_an_entry_names_has_a_form_or_is_known_to_stay_vllms() -> None:
