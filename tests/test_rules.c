@@ -245,7 +245,13 @@ START_TEST(dtypes_match_as_the_rules_say) {
   ACCEPTED(schema, fl_tensor(&f), fl_tensor(&f), fl_tensor(&i));
   REFUSED(schema, "f: argument 'x': dtype float64, expected float32, float16 or bfloat16", fl_tensor(&d), fl_tensor(&f),
           fl_tensor(&i));
-  REFUSED(schema, "f: argument 'x': dtype of type code 5, 64 bits, 1 lanes, expected float32, float16 or bfloat16",
+  REFUSED(schema, "f: argument 'x': dtype complex64, expected float32, float16 or bfloat16", fl_tensor(&odd),
+          fl_tensor(&f), fl_tensor(&i));
+  odd.dtype = (DLDataType){kDLUInt, 16, 1};
+  REFUSED(schema, "f: argument 'x': dtype uint16, expected float32, float16 or bfloat16", fl_tensor(&odd),
+          fl_tensor(&f), fl_tensor(&i));
+  odd.dtype = (DLDataType){kDLFloat, 32, 4};
+  REFUSED(schema, "f: argument 'x': dtype of type code 2, 32 bits, 4 lanes, expected float32, float16 or bfloat16",
           fl_tensor(&odd), fl_tensor(&f), fl_tensor(&i));
   REFUSED(schema, "f: argument 'y': dtype bfloat16, expected float16 (that of 'x') or float32", fl_tensor(&h),
           fl_tensor(&b), fl_tensor(&i));

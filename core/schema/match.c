@@ -471,9 +471,16 @@ void fl_text_add_shape(fl_text *text, const int64_t *shape, int32_t ndim) {
   fl_text_add(text, "]");
 }
 
+/* Types that are none of flhost's have names, too: what everybody calls them. */
+static const char *const dtype_words[] = {
+    [kDLInt] = "int", [kDLUInt] = "uint", [kDLFloat] = "float", [kDLComplex] = "complex"};
+
 void fl_text_add_dtype(fl_text *text, DLDataType dtype) {
-  if (fl_dtype_bit(dtype))
+  const char *word = dtype.code < sizeof dtype_words / sizeof *dtype_words ? dtype_words[dtype.code] : NULL;
+  if (fl_element_type_of(dtype))
     fl_text_add(text, "%s", fl_dtype_name(dtype));
+  else if (word && dtype.lanes == 1)
+    fl_text_add(text, "%s%u", word, (unsigned)dtype.bits);
   else
     fl_text_add(text, "of type code %u, %u bits, %u lanes", (unsigned)dtype.code, (unsigned)dtype.bits,
                 (unsigned)dtype.lanes);

@@ -73,9 +73,11 @@ static bool read_environment(host_options *options, PyObject *mapping) {
   Py_ssize_t n = items ? PyList_Size(items) : -1;
   PyObject *words = n >= 0 ? PyTuple_New(n) : NULL;
   for (Py_ssize_t i = 0; words && i < n; i++) {
-    PyObject *pair = PyList_GetItem(items, i), *name, *value;
-    PyObject *word =
-        PyArg_ParseTuple(pair, "UU:environment", &name, &value) ? PyUnicode_FromFormat("%U=%U", name, value) : NULL;
+    PyObject *pair = PyList_GetItem(items, i), *name, *value, *word = NULL;
+    if (PyArg_ParseTuple(pair, "OO:environment", &name, &value) && PyUnicode_Check(name) && PyUnicode_Check(value))
+      word = PyUnicode_FromFormat("%U=%U", name, value);
+    else if (!PyErr_Occurred())
+      fl_py_raise_type("environment: %R: %R, expected names and values that are str", name, value);
     if (!word || PyTuple_SetItem(words, i, word))
       Py_CLEAR(words);
   }

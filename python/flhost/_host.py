@@ -109,14 +109,30 @@ class Host(_core.Host):
 
     def op_order(self, op: str, tokens: Iterable[str]) -> Scope:
         """For a with block: the order of one op, such as ["vendor:acme", "reference"]."""
-        words = list(tokens)
+        words = (
+            tokens if isinstance(tokens, str) else list(tokens)
+        )  # the policy refuses a string; it is read once, at most
         return Scope(self, lambda policy: policy.with_op_order(op, words))
 
     def layers(self, op: str) -> list[str]:
         """The layer classes of vLLM's that an op replaces."""
         return [row["class_name"] for row in self.explain(op)["replaces"]]
 
-    def register_impl(self, op: str, impl_id: str, function: Callable[..., Any], **options: Any) -> Any:
+    def register_impl(
+        self,
+        op: str,
+        impl_id: str,
+        function: Callable[..., Any],
+        *,
+        kind: str = "vendor",
+        vendor: str | None = None,
+        priority: int | None = None,
+        devices: Iterable[str] | None = ("cpu",),
+        dtypes: Iterable[str] = (),
+        is_available: Callable[[], bool] | None = None,
+        supports_args: Callable[..., bool] | None = None,
+        tensors: str | None = None,
+    ) -> None:
         """Offers a function of Python as an implementation of an op; visible at once.
 
         It is called with the arguments in the schema's order: tensors as views of the call's memory, no copies, of the
@@ -125,13 +141,26 @@ class Host(_core.Host):
         into them. An exception of it is its failure, with the traceback in the message; NotImplementedError and
         flhost.NotSupported pass the call on to the next implementation.
 
-        Options: kind= ("flagos", "vendor", "reference"), vendor=, priority=, devices= (None: any), dtypes= (those of
-        the first tensor; none: all), is_available=, a function without arguments, supports_args=, one with those of
-        the call, and tensors=. AlreadyExists: the op has one of that id.
+        kind is "flagos", "vendor" or "reference"; devices=None is any; dtypes are those of the first tensor, none is all;
+        is_available is a function without arguments, supports_args one with those of the call. AlreadyExists: the op has one
+        of that id.
         """
         from ._python_impl import register
 
-        return register(self, op, impl_id, function, **options)
+        register(
+            self,
+            op,
+            impl_id,
+            function,
+            kind=kind,
+            vendor=vendor,
+            priority=priority,
+            devices=devices,
+            dtypes=dtypes,
+            is_available=is_available,
+            supports_args=supports_args,
+            tensors=tensors,
+        )
 
 
 _shared: dict[str, Host] = {}  # the one that default_host() gives, as soon as there is one

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from . import _core
-from ._core import InvalidArgument
+from ._core import InvalidArgument, WrongType
 
 _KINDS = {"flagos": 1, "vendor": 2, "reference": 3}
 _DTYPES = ("float32", "float16", "bfloat16", "float8_e4m3fn", "float64", "int32", "int64", "uint8", "int8", "bool")
@@ -96,16 +96,19 @@ def register(
     impl_id: str,
     function: Callable[..., Any],
     *,
-    kind: str = "vendor",
-    vendor: str | None = None,
-    priority: int | None = None,
-    devices: Iterable[str] | None = ("cpu",),
-    dtypes: Iterable[str] = (),
-    is_available: Callable[[], bool] | None = None,
-    supports_args: Callable[..., bool] | None = None,
-    tensors: str | None = None,
+    kind: str,
+    vendor: str | None,
+    priority: int | None,
+    devices: Iterable[str] | None,
+    dtypes: Iterable[str],
+    is_available: Callable[[], bool] | None,
+    supports_args: Callable[..., bool] | None,
+    tensors: str | None,
 ) -> None:
     """Registers a function; see Host.register_impl."""
+    for name, words in (("devices", devices), ("dtypes", dtypes)):
+        if isinstance(words, str):
+            raise WrongType(f"register_impl: {name} {words!r}, expected several strings: [{words!r}]")
     if kind not in _KINDS:
         raise InvalidArgument(f"register_impl: kind {kind!r}, expected one of: {', '.join(_KINDS)}")
     if not callable(function):

@@ -20,6 +20,8 @@ LICENCES = {
     "libudev1": "LGPL-2.1-or-later",
     "libyaml-0-2": "MIT",
 }
+# The same of what lies in the wheel before auditwheel sees it, by a file of it.
+COPIED = {"libdlpack-dev": ("flhost/include/otherwise/dlpack/dlpack.h", "Apache-2.0")}
 # Debian's copyright files refer to the texts of these.
 COMMON_TEXTS = {"LGPL-2.1-or-later": "LGPL-2.1"}
 
@@ -51,9 +53,11 @@ def add_licences(tree: Path) -> None:
         raise SystemExit(
             f"bundle.py: {', '.join(libraries)} are of {', '.join(packages) or 'no Debian package'}, expected one for each"
         )
-    texts = {f"{package}.txt": Path("/usr/share/doc") / package / "copyright" for package in packages}
-    for package in packages:
-        if common := COMMON_TEXTS.get(LICENCES[package]):
+    licences = {package: LICENCES[package] for package in packages}
+    licences |= {package: licence for package, (file, licence) in COPIED.items() if (tree / file).is_file()}
+    texts = {f"{package}.txt": Path("/usr/share/doc") / package / "copyright" for package in licences}
+    for licence in licences.values():
+        if common := COMMON_TEXTS.get(licence):
             texts[f"{common}.txt"] = Path("/usr/share/common-licenses") / common
     directory = information / "licenses" / "bundled"
     directory.mkdir(parents=True)
@@ -63,7 +67,7 @@ def add_licences(tree: Path) -> None:
     metadata = information / "METADATA"
     head, separator, description = metadata.read_text().partition("\n\n")
     (own,) = re.findall(r"^License-Expression: (.*)$", head, re.MULTILINE)
-    words = {word for package in packages for word in LICENCES[package].split(" AND ")} - {own}
+    words = {word for licence in licences.values() for word in licence.split(" AND ")} - {own}
     head = head.replace(f"License-Expression: {own}", f"License-Expression: {' AND '.join([own, *sorted(words)])}")
     files = "".join(f"\nLicense-File: bundled/{name}" for name in sorted(texts))
     last = re.findall(r"^License-File: .*$", head, re.MULTILINE)[-1]

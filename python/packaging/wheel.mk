@@ -20,7 +20,8 @@ endef
 $(VENV_TOOLS)/made: python/requirements/tools.txt
 	$(call make_venv,$(VENV_TOOLS),$<)
 
-# A wheel has no links and no static library, and its pkg-config file is relative to itself.
+# A wheel has no links and no static library, and its pkg-config file is relative to itself. DLPack's header, which flhost's include, is
+# there for whoever has none: where the compiler finds one, that is taken.
 .PHONY: wheel-tree
 wheel-tree: $(EXTENSION)
 	@rm -rf '$(WHEEL_TREE)' '$(WHEEL_STAGE)'
@@ -30,7 +31,10 @@ wheel-tree: $(EXTENSION)
 	  '$(abspath $(WHEEL_TREE))/share/flhost' && cp -r lib/flhost '$(abspath $(WHEEL_TREE))/lib'
 	@cp $(SHARED).$(SOVERSION) '$(WHEEL_TREE)/lib'
 	@sed -e 's|@PREFIX@|$${pcfiledir}/../..|' -e 's|@LIBDIR@|$${prefix}/lib|' -e 's|@VERSION@|$(VERSION)|' -e '/^#/d' -e '/^Libs.private/d' \
-	  -e 's|-lflhost|-l:libflhost.so.$(SOVERSION)|' flhost.pc.in > '$(WHEEL_TREE)/lib/pkgconfig/flhost.pc'
+	  -e 's|-lflhost|-l:libflhost.so.$(SOVERSION)|' -e 's|^Cflags:.*|& -idirafter $${includedir}/otherwise|' \
+	  flhost.pc.in > '$(WHEEL_TREE)/lib/pkgconfig/flhost.pc'
+	@mkdir -p '$(WHEEL_TREE)/include/otherwise/dlpack' && cp "$$(echo '#include <dlpack/dlpack.h>' | $(CC) -M -x c - | \
+	  grep -o '[^ ]*/dlpack/dlpack\.h')" '$(WHEEL_TREE)/include/otherwise/dlpack'
 	@cp $(EXTENSION) '$(WHEEL_TREE)'
 	@strip --strip-unneeded $$(find '$(WHEEL_TREE)' -name '*.so*') '$(WHEEL_TREE)/bin/flhost'
 	@rm -rf '$(WHEEL_STAGE)'

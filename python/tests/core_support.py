@@ -56,7 +56,18 @@ def build_plugin(folder: Path, name: str, source: str) -> Path:
     file.write_text(source)
     plugin = folder / f"{name}.so"
     subprocess.run(
-        ["cc", "-shared", "-fPIC", "-fvisibility=hidden", "-Wl,--build-id", f"-I{ROOT}/include", "-o", plugin, file],
+        [
+            "cc",
+            "-shared",
+            "-fPIC",
+            "-fvisibility=hidden",
+            "-Wl,--build-id",
+            f"-I{ROOT}/include",
+            "-o",
+            plugin,
+            file,
+            "-lm",
+        ],
         check=True,
     )
     folder.chmod(0o755)

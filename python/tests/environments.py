@@ -1,6 +1,7 @@
 """Environments to install the wheel into, and the wheel itself, for the tests of packaging."""
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -11,6 +12,12 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 BASE_PYTHON = Path(getattr(sys, "_base_executable", sys.executable))
+
+
+def blocks(page: str, heading: str) -> list[str]:
+    """The code that a page of docs/ has below that heading."""
+    section = (ROOT / "docs" / page).read_text().split(f"\n## {heading}\n")[1].split("\n## ")[0]
+    return re.findall(r"^```\w*\n(.*?)^```$", section, re.MULTILINE | re.DOTALL)
 
 
 def the_wheel() -> Path:

@@ -98,6 +98,8 @@ def test_a_mistake_enters_nothing(host: flhost.Host) -> None:
     for wrong in ({"deny_vendors": "acme"}, {"per_op": {OP: "reference"}}, {"per_op": [1]}, {"allow_vendors": [1]}):
         with pytest.raises((flhost.WrongType, TypeError, AttributeError)), host.policy(**wrong):  # type: ignore[arg-type]
             pytest.fail("entered")
+    with pytest.raises(flhost.WrongType, match="expected several strings"), host.op_order(OP, "reference"):
+        pytest.fail("entered")
     assert host.get_policy() == default
     with pytest.raises(ZeroDivisionError), host.prefer("reference"):
         _ = 1 / 0

@@ -89,6 +89,8 @@ def test_options_of_a_host(tmp_path: Any) -> None:
     for wrong in ({"environment": 3}, {"environment": {"A": 1}}, {"config_file": 3}, {"unknown": 1}, {"platform": 3}):
         with pytest.raises(TypeError):
             flhost.Host(**wrong)  # type: ignore[arg-type]
+    with pytest.raises(flhost.WrongType, match="environment: 'VLLM_FL_STRICT': 1, expected"):
+        flhost.Host(environment={"VLLM_FL_STRICT": 1})  # type: ignore[dict-item]
     with pytest.raises(flhost.Error):
         flhost.Host(environment={}, platform="no such platform")
     with pytest.raises(flhost.Error):

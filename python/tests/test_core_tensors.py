@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import importlib.util
+import os
+import subprocess
+import sys
 import weakref
 from typing import Any
 
@@ -355,9 +359,27 @@ def test_torch_and_numpy_in_one_call(host: flhost.Host) -> None:
     np.testing.assert_array_equal(array, out.numpy())
 
 
-def test_jax_arrays(host: flhost.Host) -> None:
-    jax = pytest.importorskip("jax", reason="jax is not installed")
-    x = np.random.randn(3, 8).astype("float32")
-    out = host.op("silu_and_mul").call(jax.numpy.asarray(x))
-    assert isinstance(out, jax.Array)
-    np.testing.assert_array_equal(np.asarray(out), host.op("silu_and_mul").call(x))
+JAX = """
+import flhost, jax, numpy as np
+silu_and_mul = flhost.Host(environment={}).op("silu_and_mul").call
+x = np.random.randn(3, 8).astype("float32")
+for dtype in ("float32", "bfloat16", "float16"):
+    given = jax.numpy.asarray(x, dtype)
+    out = silu_and_mul(given)
+    assert isinstance(out, jax.Array) and out.dtype == given.dtype, out
+    np.testing.assert_array_equal(np.asarray(out), silu_and_mul(np.asarray(given)))
+try:
+    jax.jit(silu_and_mul)(x)
+except flhost.WrongType as error:
+    assert "argument 'x'" in str(error)
+else:
+    raise AssertionError("an array that is traced has no memory")
+"""
+
+
+@pytest.mark.skipif(not importlib.util.find_spec("jax"), reason="jax is not installed")
+@pytest.mark.skipif("libasan" in os.environ.get("LD_PRELOAD", ""), reason="jax does not know the sanitizer")
+def test_jax_arrays() -> None:
+    """In a process of its own: jax has threads, and other tests here fork."""
+    done = subprocess.run([sys.executable, "-c", JAX], check=False, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr

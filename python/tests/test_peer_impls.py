@@ -206,6 +206,11 @@ def test_what_cannot_be_registered_says_why(host):
         host.register_impl("silu_and_mul", "vendor.py", silu_and_mul, kind="vndor", vendor="py")
     with pytest.raises(flhost.InvalidArgument, match="dtype 'float31'"):
         host.register_impl("silu_and_mul", "vendor.py", silu_and_mul, vendor="py", dtypes=["float31"])
+    for name, word in (("devices", "cpu"), ("dtypes", "float32")):
+        with pytest.raises(flhost.WrongType, match=rf"{name} '{word}', expected several strings: \['{word}'\]"):
+            host.register_impl("silu_and_mul", "vendor.py", silu_and_mul, vendor="py", **{name: word})
+    with pytest.raises(TypeError, match=r"register_impl\(\).*vendors"):
+        host.register_impl("silu_and_mul", "vendor.py", silu_and_mul, vendors="py")
     with pytest.raises(flhost.InvalidArgument, match="is no function"):
         host.register_impl("silu_and_mul", "vendor.py", 3, vendor="py")
     with pytest.raises(flhost.NotFound, match="silu_and_mul"):

@@ -194,6 +194,13 @@ def test_a_derivative_is_refused_and_the_message_says_what_to_do() -> None:
     torch.ops.flhost.rms_norm(x, weight=weight.detach())
 
 
+def test_of_a_derivative_by_torch_func_torch_warns() -> None:
+    """It hides from the kernel that one is wanted."""
+    with pytest.warns(UserWarning, match=r"flhost::gelu: an autograd kernel was not registered"):
+        found = torch.func.grad(lambda x: torch.ops.flhost.gelu(x).sum())(torch.ones(3))
+    assert torch.equal(found, torch.zeros(3))
+
+
 class Count:
     """A backend of torch.compile that counts what it compiles."""
 

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import os
 import re
@@ -19,6 +20,7 @@ from typing import Any
 
 import pytest
 from core_support import build_plugin, class_plugin
+from environments import blocks
 from vllm_architectures import MODELS_OF_VLLM, calls, needs_flhost, vllm_cannot
 from vllm_engine import MODELS, ROOT, WITHOUT_FLHOST, environment, expected, has_attention, has_kernels, run
 
@@ -195,6 +197,46 @@ def test_a_vendors_plugin_wins(scratch: Path, plugins: dict[str, Path], mode: st
     counts = re.search(r"flhost: (\d+) ops: (\d+) flagos, 2 vendor acme on cpu", started(result))
     assert counts is not None
     assert int(counts[1]) == int(counts[2]) + 2  # one is an op of its own
+
+
+# What a reader of docs/vllm.md writes around the class that is there: vLLM's own defaults, so that the worker is another process.
+COUNTING = """
+if __name__ == "__main__":
+    import sys
+    from vllm import LLM, SamplingParams
+    llm = LLM(sys.argv[1], dtype="float32", enforce_eager=True, skip_tokenizer_init=True, max_model_len=64,
+              worker_extension_cls="counts.Counts")
+    sampling = SamplingParams(max_tokens=4, temperature=0, ignore_eos=True, detokenize=False)
+    llm.generate([{"prompt_token_ids": [1, 2, 3]}], sampling, use_tqdm=False)
+    """
+
+
+def test_the_page_s_plugin_runs_and_its_class_tells_the_counts(scratch: Path, tmp_path: Path) -> None:
+    source, commands = blocks("vllm.md", "A vendor's plugin")
+    plugin = build_plugin(tmp_path, "acme", source)
+    settings = commands.splitlines()[-1].partition(" vllm serve")[0].replace("$PWD/acme.so", str(plugin))
+    counts, called = next(b for b in blocks("vllm.md", "See it work") if "class Counts" in b).split("\n\n")
+    (tmp_path / "counts.py").write_text(counts + "\n" + COUNTING + called)
+    own = environment(scratch, dict(word.split("=", 1) for word in settings.split()))
+    own["VLLM_FL_DISPATCH_DEBUG"] = "1"
+    own["PYTHONPATH"] = os.pathsep.join([str(tmp_path), own["PYTHONPATH"]])
+    del own["VLLM_ENABLE_V1_MULTIPROCESSING"]
+    done = subprocess.run(
+        [sys.executable, tmp_path / "counts.py", MODELS / "qwen3"],
+        check=False,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env=own,
+        cwd=tmp_path,
+        timeout=600,
+    )
+    assert done.returncode == 0, done.stdout[-8000:]
+    (counted_,) = ast.literal_eval(next(line for line in done.stdout.splitlines() if line.startswith("[{")))
+    assert counted_["silu_and_mul", ACME]["calls"] >= 4 * 2, counted_
+    assert "flagos, 1 vendor acme on cpu" in done.stdout
+    assert re.search(r"INFO .*\[Operator: silu_and_mul\]", done.stdout), done.stdout[-8000:]
+    assert re.search(r"INFO .*Op 'silu_and_mul' using 'vendor\.acme'", done.stdout), done.stdout[-8000:]
 
 
 def test_a_wrong_kernel_changes_the_tokens(scratch: Path, plugins: dict[str, Path]) -> None:

@@ -15,10 +15,10 @@ import pytest
 from core_support import class_plugin
 
 
-def run(code: str, **settings: str) -> str:
+def run(code: str, *arguments: str, **settings: str) -> str:
     """In a process of its own: the plugin changes vLLM for good."""
     done = subprocess.run(
-        [sys.executable, "-c", code],
+        [sys.executable, "-c", code, *arguments],
         check=False,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -47,6 +47,34 @@ def test_registering_again_changes_nothing() -> None:
     # what has no form here, and what this vLLM lacks, is said of, and is no error
     assert "ShortConv (short_conv) is not replaced: vLLM keeps it" in said
     assert "FusedMoE (fused_moe) is not replaced" in said
+
+
+TABLE = """
+import logging, sys
+theirs = logging.getLogger("vllm")
+theirs.setLevel(sys.argv[1])
+theirs.addHandler(logging.StreamHandler())
+theirs.handlers[0].setFormatter(logging.Formatter("as vLLM: %(message)s"))
+from flhost.vllm import register
+register()
+register()
+import flhost
+flhost.default_host().ops()
+"""
+
+
+def test_what_hosts_say_is_in_vllms_log() -> None:
+    def said(level: str, **settings: str) -> list[str]:
+        return run(TABLE, level, VLLM_CONFIGURE_LOGGING="0", **settings).splitlines()
+
+    asked = said("INFO", VLLM_FL_DISPATCH_DEBUG="1")
+    assert [line for line in asked if "[Operator: rms_norm]" in line] == [
+        "as vLLM: [Operator: rms_norm]"
+    ]  # by one host
+    assert not [line for line in said("WARNING", VLLM_FL_DISPATCH_DEBUG="1") if "Operator" in line]
+    unasked = said("INFO", VLLM_FL_NO_SUCH_THING="1")
+    assert not [line for line in unasked if "Operator" in line or "plugin cpu" in line]
+    assert [line for line in unasked if line.startswith("as vLLM: ") and "VLLM_FL_NO_SUCH_THING" in line]
 
 
 def test_every_class_that_an_entry_names_has_a_form_or_is_known_to_stay_vllms() -> None:

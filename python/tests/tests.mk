@@ -6,7 +6,7 @@ TORCH_PYTHON ?= $(firstword $(wildcard $(BUILD)/venv-vllm/bin/python))
 TORCH ?= yes
 INSTALL_WHEEL = -m pip install -q --disable-pip-version-check --force-reinstall --no-deps --no-index
 
-$(VENV_PYTHON)/made: python/requirements/test.txt
+$(VENV_PYTHON)/made: python/requirements/jax.txt python/requirements/test.txt
 	$(call make_venv,$(VENV_PYTHON),$<)
 $(VENV_PYTHON)/installed: $(VENV_PYTHON)/made $(DIST)/wheel.made
 	@'$(VENV_PYTHON)/bin/python' $(INSTALL_WHEEL) '$(WHEEL)'

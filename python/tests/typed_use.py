@@ -95,6 +95,8 @@ def implementations(host: flhost.Host, function: Callable[[Mine], Mine]) -> None
     host.register_impl("silu_and_mul", "vendor.mine", function, vendor="mine", is_available=lambda: True)
     host.register_impl("silu_and_mul", "vendor.mine")  # type: ignore[call-arg]
     host.register_impl("silu_and_mul", "vendor.mine", 3)  # type: ignore[arg-type]
+    host.register_impl("silu_and_mul", "vendor.mine", function, vendors="mine")  # type: ignore[call-arg]
+    host.register_impl("silu_and_mul", "vendor.mine", function, priority="high")  # type: ignore[arg-type]
 
 
 def errors() -> None:

@@ -3,10 +3,12 @@ vLLM's configuration told of it."""
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import logging
+import os
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 logger = logging.getLogger("vllm.flhost")
@@ -16,10 +18,35 @@ DIGEST, BACKENDS, PREPARED = "flhost_manifest", "flhost_attention", "flhost_prep
 
 
 def register() -> None:
+    _log_as_vllm()
     _configure()
     _bring_in_line()
 
 
+def _log_as_vllm() -> None:
+    """What hosts say of plugins, choices and failures goes where vLLM's own lines go, in their form. vLLM gives the root logger no
+    handler, so that it would be lost. Below warnings only what somebody asked for: a server has one line of flhost's at its start."""
+    ours = logging.getLogger("flhost")
+    if ours.handlers:  # somebody has taken it over, such as vllm_fl.dispatch
+        return
+    ours.parent = logging.getLogger("vllm")
+    asked = any(os.environ.get(name) for name in ("VLLM_FL_LOG_LEVEL", "VLLM_FL_DISPATCH_DEBUG"))
+    ours.setLevel(logging.NOTSET if asked else logging.WARNING)
+
+
+@contextlib.contextmanager
+def _aside() -> Iterator[None]:
+    """For hosts that are made to be asked: what these say the process's own host says again."""
+    ours = logging.getLogger("flhost")
+    level = ours.level
+    ours.setLevel(logging.WARNING)
+    try:
+        yield
+    finally:
+        ours.setLevel(level)
+
+
+@_aside()
 def _bring_in_line() -> dict[str, str]:
     """Layers, IR ops and attention backends by the settings as they are now. The host is one for this alone: the one that the process shares
     is made when the first layer is, after vLLM's own settings are known."""
@@ -51,6 +78,7 @@ def _configure() -> None:
     VllmConfig.__post_init__ = __post_init__
 
 
+@_aside()
 def _tell(config: Any) -> None:
     """Once for each configuration; copies of it carry the digest."""
     from flhost import Host
