@@ -211,6 +211,7 @@ if __name__ == "__main__":
     """
 
 
+@MORE
 def test_the_page_s_plugin_runs_and_its_class_tells_the_counts(scratch: Path, tmp_path: Path) -> None:
     source, commands = blocks("vllm.md", "A vendor's plugin")
     plugin = build_plugin(tmp_path, "acme", source)
