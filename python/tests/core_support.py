@@ -171,7 +171,9 @@ python = ctypes.PyDLL(None)  # ctypes.pythonapi is everybody's: others set other
 new_capsule = python.PyCapsule_New
 new_capsule.restype = ctypes.py_object
 new_capsule.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
-capsule_pointer = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)(("PyCapsule_GetPointer", python))
+capsule_pointer = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)(
+    ("PyCapsule_GetPointer", python)
+)
 
 
 def fill_tensor(tensor: Tensor, array: Any, keep: list[Any], device: tuple[int, int] = (1, 0)) -> None:
