@@ -103,8 +103,7 @@ bool bench_has_graphs(const bench_request *asked);
 /* Times one op's implementations, and adds their rows. The exit status: not EXIT_OK where it cannot go on. */
 int bench_op(fl_host *host, const bench_request *asked, const fl_snapshot *snapshot, uint32_t index, timings *rows);
 
-/* ------------------------------------------------------------------------------------------------------ an earlier run
- */
+/* --------------------------------------------------------------------------------------------------- an earlier run */
 
 /* The report of an earlier run, and what of it this run has not. */
 typedef struct earlier_run {

@@ -46,8 +46,7 @@ typedef struct bench {
   cli_table table;
 } bench;
 
-/* ----------------------------------------------------------------------------------------------------- what is timed
- */
+/* ---------------------------------------------------------------------------------------------------- what is timed */
 
 static double bus_of_all_reduce(double n) {
   return 2 * (n - 1) / n;
@@ -115,8 +114,7 @@ static const struct timed {
 };
 enum { N_TIMED = sizeof timed / sizeof *timed };
 
-/* -------------------------------------------------------------------------------------------------------------- sizes
- */
+/* ------------------------------------------------------------------------------------------------------------ sizes */
 
 static bool add_size(bench *b, size_t size) {
   if (b->n_sizes == SIZES_MOST)
@@ -165,8 +163,7 @@ static size_t greatest_size(const bench *b) {
   return greatest;
 }
 
-/* ------------------------------------------------------------------------------------------------------------- timing
- */
+/* ----------------------------------------------------------------------------------------------------------- timing */
 
 /* The greatest of the ranks' numbers: a collective has ended when it has for all. */
 static fl_status greatest(bench *b, double *number) {
@@ -246,8 +243,7 @@ static double copy_bandwidth(size_t size) {
   return best;
 }
 
-/* ---------------------------------------------------------------------------------------------------------- reporting
- */
+/* -------------------------------------------------------------------------------------------------------- reporting */
 
 static void add_row(bench *b, const struct timed *what, int64_t count, const spread *taken, double copy) {
   size_t size = (size_t)count * b->type->dtype.bits / 8 * (what->whole ? (size_t)b->ranks : 1);

@@ -41,8 +41,7 @@ bool byte_loop_create(byte_loop *loop, byte_mix mix, size_t copies, int threads)
 void byte_loop_free(byte_loop *loop);
 fl_status byte_loop_run(byte_loop *loop, long n);
 
-/* ------------------------------------------------------------------------------------------------------- the process
- */
+/* ------------------------------------------------------------------------------------------------------ the process */
 
 enum { TORCH_PEER_WORDS = 512 };
 

@@ -41,8 +41,7 @@ struct torch_peer {
   peer_state *state;
 };
 
-/* --------------------------------------------------------------------------------------------------------- its words
- */
+/* -------------------------------------------------------------------------------------------------------- its words */
 
 /* The last line that it printed, or the end of it; "" if none. */
 static void last_words(const torch_peer *peer, char words[LAST]) {
@@ -166,8 +165,7 @@ static fl_status ask(torch_peer *peer, json_t *request, json_t **answer, char wo
   return status;
 }
 
-/* ------------------------------------------------------------------------------------------------------- the process
- */
+/* ------------------------------------------------------------------------------------------------------ the process */
 
 /* Where the script lies, beside the command as it is built or installed; false, with a message: it does not. */
 static bool find_script(char path[PATH_MAX]) {

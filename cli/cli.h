@@ -37,8 +37,7 @@ extern const cli_command cli_commands[]; /* ended by name NULL */
 /* Runs the command that argv[0] names, or says that there is none. Exit status. */
 int cli_run_command(int argc, char **argv);
 
-/* -------------------------------------------------------------------------------------------------- the command line
- */
+/* ------------------------------------------------------------------------------------------------- the command line */
 
 typedef struct cli_option {
   const char *name;     /* without the dashes */

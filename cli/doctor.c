@@ -43,8 +43,7 @@ out:
   free(copy);
 }
 
-/* ---------------------------------------------------------------------------------------------------- the host's log
- */
+/* --------------------------------------------------------------------------------------------------- the host's log */
 
 /* Lines from WARNING up that the host logs while it starts. */
 static void collect_line(void *user, int level, const char *line) {

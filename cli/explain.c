@@ -126,8 +126,7 @@ static int print_explanation(const fl_explanation *explanation, int32_t device_t
   return exit_status ? exit_status : print_missing(explanation);
 }
 
-/* ----------------------------------------------------------------------------------------------------- in few lines
- */
+/* ----------------------------------------------------------------------------------------------------- in few lines */
 
 static const fl_failed_impl *failure_of(const fl_failed_impls *failed, const char *impl_id) {
   for (uint32_t i = 0; i < failed->n; i++)
@@ -210,8 +209,7 @@ static int print_briefly(fl_host *host, const fl_explanation *explanation) {
   return EXIT_OK;
 }
 
-/* ------------------------------------------------------------------------------------------------------- the command
- */
+/* ------------------------------------------------------------------------------------------------------ the command */
 
 typedef enum explain_form { AS_TABLE, BRIEF, AS_JSON } explain_form;
 

@@ -5,8 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ----------------------------------------------------------------------------------------------------------- numbers
- */
+/* ---------------------------------------------------------------------------------------------------------- numbers */
 
 /* splitmix64 */
 static uint64_t next_bits(uint64_t *state) {
@@ -38,8 +37,7 @@ static int compare_numbers(const void *a, const void *b) {
   return (x > y) - (x < y);
 }
 
-/* -------------------------------------------------------------------------------------------------------------- rows
- */
+/* ------------------------------------------------------------------------------------------------------------- rows */
 
 /* Fills with n different integers from low to high; there are enough. */
 static void fill_distinct(double *values, int64_t n, double low, double high, uint64_t *state) {

@@ -73,8 +73,7 @@ static void next_row(const guarded *tensor, row *r) {
   }
 }
 
-/* ------------------------------------------------------------------------------------------------------------ memory
- */
+/* ----------------------------------------------------------------------------------------------------------- memory */
 
 static size_t page_size(void) {
   return (size_t)sysconf(_SC_PAGESIZE);
@@ -205,8 +204,7 @@ void guarded_read(const guarded *tensor, void *data) {
   }
 }
 
-/* ----------------------------------------------------------------------------------------------------------- looking
- */
+/* ---------------------------------------------------------------------------------------------------------- looking */
 
 void format_index(const DLTensor *tensor, int64_t element, char *text, size_t size) {
   int64_t index[FL_MAX_DIMS];

@@ -255,8 +255,7 @@ int command_launch(int argc, char **argv) {
   return exit_status;
 }
 
-/* -------------------------------------------------------------------------------------------------- of other commands
- */
+/* ------------------------------------------------------------------------------------------------ of other commands */
 
 /* The words of the command without --ranks; how many. */
 static int copy_words(int argc, char **argv, char **words) {

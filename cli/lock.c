@@ -36,8 +36,7 @@ static int print_table(const fl_lock_report *report) {
   return cli_table_print(&table);
 }
 
-/* --------------------------------------------------------------------------------------------------------- making one
- */
+/* ------------------------------------------------------------------------------------------------------- making one */
 
 static bool write_entry(FILE *file, const fl_locked_plugin *plugin) {
   json_t *name = json_string(plugin->file); /* what is a string in JSON is one in YAML */
@@ -100,8 +99,7 @@ static int make(const fl_lock_report *report, const char *output, bool json) {
   return exit_status ? exit_status : report->n ? EXIT_OK : EXIT_MISMATCH;
 }
 
-/* ------------------------------------------------------------------------------------------------------ checking one
- */
+/* ----------------------------------------------------------------------------------------------------- checking one */
 
 static int check(const fl_lock_report *report, bool json) {
   uint32_t differ = 0;

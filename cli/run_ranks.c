@@ -49,8 +49,7 @@ static const struct shard {
 };
 enum { N_SHARDS = sizeof shards / sizeof *shards };
 
-/* ---------------------------------------------------------------------------------------------------------- dividing
- */
+/* --------------------------------------------------------------------------------------------------------- dividing */
 
 static uint32_t find(const fl_op *op, const char *name) {
   uint32_t n = fl_op_argument_count(op), i = 0;
@@ -277,8 +276,7 @@ static void *be_rank(void *of) {
   return NULL;
 }
 
-/* ----------------------------------------------------------------------------------------------------------- joining
- */
+/* ---------------------------------------------------------------------------------------------------------- joining */
 
 /* The dimension in which a rank's result is a part of the whole; -1: it is the whole. */
 static int divided_dimension(const DLTensor *whole, const DLTensor *part) {

@@ -125,8 +125,7 @@ void test_call_free(test_call *call) {
   memset(call, 0, sizeof *call);
 }
 
-/* ------------------------------------------------------------------------------------------------- reference results
- */
+/* ------------------------------------------------------------------------------------------------ reference results */
 
 static size_t rounded(size_t size) {
   return (size + 63) / 64 * 64;
@@ -400,8 +399,7 @@ fl_tolerance attempt_tolerance(const attempt *made, uint32_t index) {
   return allowed;
 }
 
-/* ------------------------------------------------------------------------------------------------------------- words
- */
+/* ------------------------------------------------------------------------------------------------------------ words */
 
 static void describe_tensor(FILE *text, const attempt *made, uint32_t index) {
   static const char *const words[] = {"", " strided", " padded", " permuted"};

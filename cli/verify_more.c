@@ -43,8 +43,7 @@ static double now(void) {
   return (double)time.tv_sec + (double)time.tv_nsec * 1e-9;
 }
 
-/* ------------------------------------------------------------------------------------------------------------- edges
- */
+/* ------------------------------------------------------------------------------------------------------------ edges */
 
 static const attempt *at_the_edge; /* the call that is made, for locate() */
 
@@ -107,8 +106,7 @@ static bool test_edges(session *s) {
   return true;
 }
 
-/* ----------------------------------------------------------------------------------------------------- again and again
- */
+/* -------------------------------------------------------------------------------------------------- again and again */
 
 /* What adds up, counted three times. */
 typedef struct growth {
@@ -187,8 +185,7 @@ bool verify_again(const verify_impl *impl, const test_call *call, double seconds
   return verify_with_call(impl, call, on_cpu ? &state : NULL, row, &passed);
 }
 
-/* --------------------------------------------------------------------------------------------- threads, different data
- */
+/* ------------------------------------------------------------------------------------------ threads, different data */
 
 /* One of two threads. */
 typedef struct racer {

@@ -48,8 +48,7 @@ static double now(void) {
   return (double)time.tv_sec + (double)time.tv_nsec * 1e-9;
 }
 
-/* ---------------------------------------------------------------------------------------------------- implementations
- */
+/* -------------------------------------------------------------------------------------------------- implementations */
 
 /* By its name; without one, a device leaves out those that are not for it. */
 static bool is_asked(const session *s, const fl_impl_info *info) {

@@ -96,8 +96,7 @@ static bool ask_reference(verify_plan *plan, const verify_impl *reference, const
   return !outcome.end || plan->trouble;
 }
 
-/* ------------------------------------------------------------------------------------------------------ the op's cases
- */
+/* --------------------------------------------------------------------------------------------------- the op's cases */
 
 /* false: out of memory. */
 static bool add_cases(verify_plan *plan, const verify_impl *reference, const verify_request *asked, call_source from) {
@@ -141,8 +140,7 @@ static bool add_cases(verify_plan *plan, const verify_impl *reference, const ver
   return plan->n || plan->trouble;
 }
 
-/* ---------------------------------------------------------------------------------------------------- beyond the cases
- */
+/* ------------------------------------------------------------------------------------------------- beyond the cases */
 
 static uint64_t next_random(uint64_t *state) {
   uint64_t x = *state += UINT64_C(0x9e3779b97f4a7c15);

@@ -58,8 +58,7 @@ static void count(const verify_rows *rows, size_t counts[N_STATUSES]) {
     counts[verify_row_status(&rows->items[i])]++;
 }
 
-/* ----------------------------------------------------------------------------------------------------------- the table
- */
+/* -------------------------------------------------------------------------------------------------------- the table */
 
 /* The worst error and where it is; "-" where nothing was compared. */
 static void add_worst(cli_table *table, const verify_row *row) {
@@ -180,8 +179,7 @@ int verify_print_table(const verify_rows *rows) {
   return EXIT_OK;
 }
 
-/* ---------------------------------------------------------------------------------------------------------------- JSON
- */
+/* ------------------------------------------------------------------------------------------------------------- JSON */
 
 /* JSON has no infinity and no NaN: null. */
 static json_t *number(bool known, double value) {
@@ -216,8 +214,7 @@ int verify_print_json(const verify_rows *rows, uint64_t seed) {
   return cli_print_json(json_pack("{s:I, s:o}", "seed", (json_int_t)seed, "tests", list));
 }
 
-/* --------------------------------------------------------------------------------------------------------------- JUnit
- */
+/* ------------------------------------------------------------------------------------------------------------ JUnit */
 
 /* Text of an XML attribute. What XML cannot hold becomes '?': a vendor's words may be in any encoding. */
 static void put_xml(FILE *file, const char *text) {

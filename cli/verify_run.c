@@ -39,8 +39,7 @@ const char *verify_words(const attempt *made) {
   return made->message && *made->message ? made->message : "(no message)";
 }
 
-/* ---------------------------------------------------------------------------------------------------- what was written
- */
+/* ------------------------------------------------------------------------------------------------- what was written */
 
 /* Nothing at all may be written by a call that was turned down. */
 static bool is_untouched(verify_test *t, const attempt *made) {
@@ -69,8 +68,7 @@ bool verify_stays_inside(verify_test *t, const attempt *made) {
   return true;
 }
 
-/* ------------------------------------------------------------------------------------------------------------- values
- */
+/* ----------------------------------------------------------------------------------------------------------- values */
 
 static bool same_value(const fl_value *a, const fl_value *b) {
   if (a->type != b->type || a->length != b->length)
@@ -197,8 +195,7 @@ bool verify_has_bits(verify_test *t, const attempt *first, const attempt *made, 
   return true;
 }
 
-/* -------------------------------------------------------------------------------------------------------------- status
- */
+/* ----------------------------------------------------------------------------------------------------------- status */
 
 static bool skip(verify_test *t, const attempt *made) {
   t->row->skipped++;
@@ -229,8 +226,7 @@ static bool check_status(verify_test *t, const attempt *made, bool *judge) {
   return verify_fail(t, "returned %s: %.400s", fl_status_name(made->status), verify_words(made));
 }
 
-/* ------------------------------------------------------------------------------------------------------------- threads
- */
+/* ---------------------------------------------------------------------------------------------------------- threads */
 
 /* One of several threads that make the same call on tensors of their own. */
 typedef struct worker {
@@ -313,8 +309,7 @@ static bool wants_threads(const attempt *made) {
   return made->call->source.number % 3 == 1 && bytes <= THREADED_BYTES;
 }
 
-/* ------------------------------------------------------------------------------------------------------------ the test
- */
+/* --------------------------------------------------------------------------------------------------------- the test */
 
 bool verify_leaves_nothing(verify_test *t) {
   char words[WHERE_MAX * 2];

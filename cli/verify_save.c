@@ -29,8 +29,7 @@ int verify_check_save(const char *directory) {
   return EXIT_OK;
 }
 
-/* ------------------------------------------------------------------------------------------------------- does it fail
- */
+/* ----------------------------------------------------------------------------------------------------- does it fail */
 
 typedef struct search {
   const verify_impl *impl, *reference;
@@ -78,8 +77,7 @@ static bool fails(search *s, const call_source *source, verify_plan *plan) {
   return failed;
 }
 
-/* ----------------------------------------------------------------------------------------------------------- smaller
- */
+/* ---------------------------------------------------------------------------------------------------------- smaller */
 
 /* The sizes that are chosen so far, with those of one dimension put in. */
 static bool join_sizes(char *text, size_t size, char chosen[DIMENSIONS][64], uint32_t n) {
@@ -135,8 +133,7 @@ static void find_smallest(search *s, call_source *source, verify_plan *best) {
     shrink(s, &dimension, chosen, d, source, best);
 }
 
-/* ------------------------------------------------------------------------------------------------------------ the file
- */
+/* --------------------------------------------------------------------------------------------------------- the file */
 
 static const fl_edge edges[] = {
     [EDGE_NONE] = FL_EDGE_NONE, [EDGE_BEHIND] = FL_EDGE_END, [EDGE_BEFORE] = FL_EDGE_BEGINNING};

@@ -36,8 +36,7 @@ bool verify_create_attempt(attempt *made, place at, const test_call *call, memor
 /* Puts the problem, if there is one, into the row, with the call's words. false: out of memory. */
 bool verify_conclude(verify_test *t, const attempt *made);
 
-/* ------------------------------------------------------------------------------------------------------ what is tested
- */
+/* --------------------------------------------------------------------------------------------------- what is tested */
 
 /* Tests one implementation with one call, whose expected results are known. *passed: it took the call, and all was
  * well. false: out of memory. */

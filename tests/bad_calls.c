@@ -94,8 +94,7 @@ made_call *make_call(fl_op *op, uint64_t number) {
   return NULL;
 }
 
-/* ---------------------------------------------------------------------------------------------- ways to spoil a call
- */
+/* --------------------------------------------------------------------------------------------- ways to spoil a call */
 
 static bool other_type(made_call *call, uint32_t index, int variant) {
   static const fl_value others[] = {{FL_INT, 0, {.i = 1}},
@@ -351,8 +350,7 @@ static const bad_way ways[] = {
 };
 enum { N_WAYS = sizeof ways / sizeof ways[0] };
 
-/* ------------------------------------------------------------------------------------------------------- what is right
- */
+/* ---------------------------------------------------------------------------------------------------- what is right */
 
 /* Does a name stand in an expression? */
 static bool has_name(const fl_rules *rules, unsigned root, unsigned name) {
@@ -439,8 +437,7 @@ bool may_be_right(const made_call *good, uint32_t index, const bad_way *way, int
   return false;
 }
 
-/* ------------------------------------------------------------------------------------------------------- spoilt calls
- */
+/* ----------------------------------------------------------------------------------------------------- spoilt calls */
 
 /* The call spoilt so; NULL: there is no such variant. */
 static made_call *spoil(const made_call *good, uint32_t index, const bad_way *way, int variant) {

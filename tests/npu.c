@@ -112,8 +112,7 @@ void npu_wait(void) {
   ck_assert_msg(npu->synchronize(NULL, 0, NULL, false) == FL_OK, "%s", npu->error(NULL));
 }
 
-/* ------------------------------------------------------------------------------------------------------------ tensors
- */
+/* ---------------------------------------------------------------------------------------------------------- tensors */
 
 static size_t storage_of(const npu_tensor *tensor) {
   int64_t last = 0;

@@ -10,8 +10,7 @@
 
 #include <stdint.h>
 
-/* --------------------------------------------------------------------------------------------------------- the arena
- */
+/* -------------------------------------------------------------------------------------------------------- the arena */
 
 START_TEST(what_an_arena_gives_is_zeroed_aligned_and_apart) {
   fl_arena arena = {0};
@@ -95,8 +94,7 @@ START_TEST(an_object_that_ran_out_of_memory_is_not_given_out) {
 }
 END_TEST
 
-/* ----------------------------------------------------------------------------------------- each allocation fails once
- */
+/* --------------------------------------------------------------------------------------- each allocation fails once */
 
 static fl_host *host;
 static fl_policy *policy;

@@ -14,8 +14,7 @@ static void tear_down(void) {
   scratch_remove();
 }
 
-/* ---------------------------------------------------------------------------------------------------------- libraries
- */
+/* -------------------------------------------------------------------------------------------------------- libraries */
 
 /* A toolkit that has some of the stand-in's libraries. */
 static const char *toolkit(const char *const *libraries) {
@@ -188,8 +187,7 @@ START_TEST(X1_a_child_that_is_forked_while_operators_are_looked_for_can_look) {
 }
 END_TEST
 
-/* -------------------------------------------------------------------------------------------------- platform, devices
- */
+/* ------------------------------------------------------------------------------------------------ platform, devices */
 
 START_TEST(the_platform_tells_its_devices_and_that_they_are_none) {
   npu_open();

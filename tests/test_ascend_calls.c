@@ -211,8 +211,7 @@ START_TEST(a_device_that_is_lost_fails_the_call) {
 }
 END_TEST
 
-/* ---------------------------------------------------------------------------------------------------------- workspace
- */
+/* -------------------------------------------------------------------------------------------------------- workspace */
 
 static fl_status call_with_workspace(const char *op, fl_value *values, uint32_t n, void *workspace, size_t size) {
   const fl_impl *impl = npu_find(op);
@@ -373,8 +372,7 @@ START_TEST(a_workspace_that_cannot_be_had_fails_the_call) {
 }
 END_TEST
 
-/* ------------------------------------------------------------------------------------------------- streams and threads
- */
+/* ---------------------------------------------------------------------------------------------- streams and threads */
 
 START_TEST(operators_are_queued_in_order_on_the_calls_stream) {
   gated made = make_gated(3, 8);
@@ -481,8 +479,7 @@ START_TEST(X1_a_child_that_is_forked_while_a_thread_uses_the_runtime_can_use_it)
 }
 END_TEST
 
-/* ------------------------------------------------------------------------------------------------------------- chips
- */
+/* ------------------------------------------------------------------------------------------------------------ chips */
 
 START_TEST(a_chip_that_is_not_known_is_named) {
   gated made = make_gated(3, 8);
@@ -590,8 +587,7 @@ START_TEST(a_rotary_cache_is_used_where_it_lies) {
 }
 END_TEST
 
-/* --------------------------------------------------------------------------------------------------------- in a host
- */
+/* -------------------------------------------------------------------------------------------------------- in a host */
 
 static fl_host *open_host(void) {
   fl_host *host = test_host(NULL, 0);

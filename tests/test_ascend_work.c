@@ -6,8 +6,7 @@
 
 enum { THREADS = 4, ROUNDS = 25 };
 
-/* ------------------------------------------------------------------------------------------------------------ streams
- */
+/* ---------------------------------------------------------------------------------------------------------- streams */
 
 START_TEST(streams_do_not_wait_for_each_other) {
   bench b = open_bench();
@@ -58,8 +57,7 @@ START_TEST(a_stream_whose_work_failed_is_gone_and_tells_it) {
 }
 END_TEST
 
-/* ------------------------------------------------------------------------------------------------------------- events
- */
+/* ----------------------------------------------------------------------------------------------------------- events */
 
 START_TEST(a_stream_waits_for_the_event_of_another) {
   bench b = open_bench();
@@ -189,8 +187,7 @@ START_TEST(events_without_times_have_none) {
 }
 END_TEST
 
-/* ------------------------------------------------------------------------------------------------------------- memory
- */
+/* ----------------------------------------------------------------------------------------------------------- memory */
 
 START_TEST(pinned_memory_is_aligned_and_may_have_no_bytes) {
   void *memory[3];
@@ -239,8 +236,7 @@ START_TEST(copies_with_other_memory_are_done_in_the_streams_turn) {
 }
 END_TEST
 
-/* ------------------------------------------------------------------------------------------------------------- health
- */
+/* ----------------------------------------------------------------------------------------------------------- health */
 
 START_TEST(health_is_the_runtimes_word_and_makes_no_context) {
   npu_open();
@@ -289,8 +285,7 @@ START_TEST(a_device_is_lost_that_cannot_be_set_or_asked) {
 }
 END_TEST
 
-/* ----------------------------------------------------------------------------------------------------------- failures
- */
+/* --------------------------------------------------------------------------------------------------------- failures */
 
 /* What a call of the platform works on, and what it makes, which it leaves alone when it fails. */
 typedef struct attempt {
@@ -443,8 +438,7 @@ START_TEST(a_device_that_cannot_be_set_fails_every_call) {
 }
 END_TEST
 
-/* ----------------------------------------------------------------------------------------------------- older runtimes
- */
+/* --------------------------------------------------------------------------------------------------- older runtimes */
 
 /* The stand-in under another name for one of its functions, in a toolkit of its own. */
 static void open_without(const char *function) {
@@ -525,8 +519,7 @@ START_TEST(there_are_no_pools_and_no_seed) {
 }
 END_TEST
 
-/* ------------------------------------------------------------------------------------------------------------ threads
- */
+/* ---------------------------------------------------------------------------------------------------------- threads */
 
 static char *use_all(bench *b, bool *done) {
   void *event = NULL, *graph = NULL;

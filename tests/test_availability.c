@@ -226,8 +226,7 @@ START_TEST(R6_a_freeze_asks_whom_the_scope_of_any_thread_lets_in) {
 }
 END_TEST
 
-/* ------------------------------------------------------------------------------------------------- what is said of it
- */
+/* ----------------------------------------------------------------------------------------------- what is said of it */
 
 static const fl_impl_info *info_of(const fl_snapshot *snapshot, const char *op, const char *impl_id) {
   for (uint32_t i = 0; i < fl_snapshot_op_count(snapshot); i++)

@@ -124,8 +124,7 @@ START_TEST(O6_a_call_of_another_length_is_refused) {
 }
 END_TEST
 
-/* -------------------------------------------------------------------------------------------------- indices in data
- */
+/* -------------------------------------------------------------------------------------------------- indices in data */
 
 /* A host with the CPU plugin in place of the other. */
 static void load_cpu(void) {
@@ -264,8 +263,7 @@ START_TEST(O6_an_index_out_of_range_is_refused_by_name_before_anything_is_writte
 }
 END_TEST
 
-/* --------------------------------------------------------------------------------------------------- as lines of JSON
- */
+/* ------------------------------------------------------------------------------------------------- as lines of JSON */
 
 /* Numbers that JSON has not are texts. */
 static json_t *float_json(double number) {

@@ -145,8 +145,7 @@ static void finish(state *s, pthread_t threads[CALLERS]) {
   free(s);
 }
 
-/* ------------------------------------------------------------------------------------------------------------ memory
- */
+/* ----------------------------------------------------------------------------------------------------------- memory */
 
 /* Only the C library's allocator gives memory back when it is freed. */
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
@@ -211,8 +210,7 @@ static void check_bounded(const watched *w) {
     ck_assert_msg(w->most <= w->warm + SLACK, "resident memory grew from %ld to %ld bytes", w->warm, w->most);
 }
 
-/* ------------------------------------------------------------------------------------------------------------- tests
- */
+/* ------------------------------------------------------------------------------------------------------------ tests */
 
 START_TEST(P6_a_million_global_policies_leave_no_memory_behind) {
   pthread_t threads[CALLERS];

@@ -28,8 +28,7 @@ static const char *origin_of(const json_t *settings, const char *name) {
   return text_at(json_object_get(settings, name), "origin");
 }
 
-/* ----------------------------------------------------------------------------------------------------------- version
- */
+/* ---------------------------------------------------------------------------------------------------------- version */
 
 START_TEST(version_has_library_and_interface) {
   static const char *const keys[] = {"version", "library", "abi", NULL};
@@ -122,8 +121,7 @@ START_TEST(unknown_op_names_the_nearest) {
 }
 END_TEST
 
-/* ----------------------------------------------------------------------------------------------- explain and resolve
- */
+/* ---------------------------------------------------------------------------------------------- explain and resolve */
 
 START_TEST(explain_has_the_promised_keys) {
   static const char *const keys[] = {"op",    "device",          "order",    "order_origin",    "selected",

@@ -119,8 +119,7 @@ START_TEST(one_implementation_is_still_held_against_the_reference_unless_that_is
 }
 END_TEST
 
-/* ------------------------------------------------------------------------------------------------------- which calls
- */
+/* ------------------------------------------------------------------------------------------------------ which calls */
 
 static int count_rows(outcome run, const char *arguments) {
   size_t i;

@@ -45,8 +45,7 @@ START_TEST(help_fits_80_columns) {
 }
 END_TEST
 
-/* ----------------------------------------------------------------------------------------------------------- options
- */
+/* ---------------------------------------------------------------------------------------------------------- options */
 
 /* Options as "--name" or, with their arguments, "--name ARGUMENT", sorted and each on a line of its own. */
 typedef struct option_list {
@@ -88,8 +87,7 @@ static option_list options_of_help(const char *command, bool with_arguments) {
   return list;
 }
 
-/* -------------------------------------------------------------------------------------------------------- manual page
- */
+/* ------------------------------------------------------------------------------------------------------ manual page */
 
 static const char *manual_page(void) {
   static char page[1 << 16];
@@ -182,8 +180,7 @@ START_TEST(manual_page_names_the_variables_that_say_where_libraries_are) {
 }
 END_TEST
 
-/* -------------------------------------------------------------------------------------------------------- completion
- */
+/* ------------------------------------------------------------------------------------------------------- completion */
 
 /* What bash would offer for the last of these words ("explain --dev"), separated by spaces. */
 static const char *completed(const char *words) {
@@ -237,8 +234,7 @@ START_TEST(bash_completes_commands_ops_and_arguments_of_options) {
 }
 END_TEST
 
-/* --------------------------------------------------------------------------------------------------------------- make
- */
+/* ------------------------------------------------------------------------------------------------------------- make */
 
 START_TEST(make_help_lists_every_target_that_says_what_it_does) {
   char makefiles[1 << 16], help[1 << 14];

@@ -115,8 +115,7 @@ START_TEST(counts_are_those_by_hand) {
 }
 END_TEST
 
-/* -------------------------------------------------------------------------------------------------- every built-in op
- */
+/* ------------------------------------------------------------------------------------------------ every built-in op */
 
 /* A call without data, of what the generator gave. */
 typedef struct draft {
@@ -227,8 +226,7 @@ START_TEST(every_builtin_op_has_calls_to_time_from_one_token_to_thousands) {
 }
 END_TEST
 
-/* ------------------------------------------------------------------------------------------------ the language's rules
- */
+/* --------------------------------------------------------------------------------------------- the language's rules */
 
 static fl_status define(const char *bytes, const char *flops) {
   const fl_op_def def = {.size = sizeof def,
@@ -371,8 +369,7 @@ START_TEST(bad_arguments_are_refused_as_in_a_call) {
 }
 END_TEST
 
-/* ------------------------------------------------------------------------------------------------------ calls to time
- */
+/* ---------------------------------------------------------------------------------------------------- calls to time */
 
 static const int64_t *shape_of(const char *op, const char *sizes, uint32_t number, uint32_t argument) {
   static fl_input inputs[FL_SCHEMA_MAX_VALUES];

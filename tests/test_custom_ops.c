@@ -7,8 +7,7 @@
 
 #include <flhost/vllm.h>
 
-/* ---------------------------------------------------------------------------------------------------------- the list
- */
+/* --------------------------------------------------------------------------------------------------------- the list */
 
 /* Host with a flagos and a reference implementation of the four ops that vLLM's test looks at, by shorter names. */
 static const char *const columns[] = {"norm", "silu", "gate", "relu3"};
@@ -169,8 +168,7 @@ START_TEST(C1_unknown_custom_op_is_a_warning_where_it_may_still_come) {
 }
 END_TEST
 
-/* ---------------------------------------------------------------------------------------------------- dispatch names
- */
+/* --------------------------------------------------------------------------------------------------- dispatch names */
 
 START_TEST(dispatch_names_are_device_types) {
   static const struct {
@@ -228,8 +226,7 @@ START_TEST(S1_dispatch_follows_the_devices_that_are_declared) {
 }
 END_TEST
 
-/* ------------------------------------------------------------------------------------------- layers that ops replace
- */
+/* ------------------------------------------------------------------------------------------ layers that ops replace */
 
 static fl_host *host_with(const char *setting) {
   const char *const environment[] = {setting ? setting : "VLLM_FL_OOT_ENABLED=1", NULL};

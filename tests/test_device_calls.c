@@ -666,8 +666,7 @@ START_TEST(calls_on_the_cpu_wait_for_nothing) {
 }
 END_TEST
 
-/* -------------------------------------------------------------------------------- ops whose arguments name no device
- */
+/* ------------------------------------------------------------------------------- ops whose arguments name no device */
 
 /* On the host: its results become 0. */
 static fl_status clear(void *self, fl_call *call) {

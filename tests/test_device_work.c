@@ -269,8 +269,7 @@ static fl_host *host_with(const fl_platform *platform) {
   return host;
 }
 
-/* ------------------------------------------------------------------------------------------------------ each function
- */
+/* ---------------------------------------------------------------------------------------------------- each function */
 
 /* What a call gave back. */
 typedef struct result {
@@ -524,8 +523,7 @@ START_TEST(streams_need_memory) {
 }
 END_TEST
 
-/* ------------------------------------------------------------------------------------------------------ what is NULL
- */
+/* ----------------------------------------------------------------------------------------------------- what is NULL */
 
 START_TEST(what_is_null_is_said_or_ignored) {
   fl_host *host = host_with(&complete);
@@ -559,8 +557,7 @@ START_TEST(what_is_null_is_said_or_ignored) {
 }
 END_TEST
 
-/* ------------------------------------------------------------------------------------------------------ the processor
- */
+/* ---------------------------------------------------------------------------------------------------- the processor */
 
 START_TEST(the_processor_has_streams_and_events) {
   fl_host *host = test_host(NULL, 0);

@@ -507,8 +507,7 @@ START_TEST(D2_one_file_by_several_paths_is_loaded_once) {
 }
 END_TEST
 
-/* -------------------------------------------------------------------------------------- one plugin in several places
- */
+/* ------------------------------------------------------------------------------------- one plugin in several places */
 
 /* A file of the build in a directory of the scratch directory. */
 static void place(const char *file, const char *directory, const char *name) {

@@ -82,8 +82,7 @@ static void forget_pages(void) {
     free(pages[--n_pages]);
 }
 
-/* ----------------------------------------------------------------------------------------------------------- citations
- */
+/* -------------------------------------------------------------------------------------------------------- citations */
 
 /* Names that tests make up. */
 static const char *const made_up[] = {"page.md", "uide.md", "other/policy-guide.md"};
@@ -163,8 +162,7 @@ START_TEST(a_page_that_is_not_there_is_noticed) {
 }
 END_TEST
 
-/* --------------------------------------------------------------------------------------------------------------- links
- */
+/* ------------------------------------------------------------------------------------------------------------ links */
 
 /* Asserts that what a page links to, "](../examples/policy.yaml)", is there. */
 static int check_links(const char *path) {

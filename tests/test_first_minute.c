@@ -163,8 +163,7 @@ START_TEST(a_golden_file_that_fails_ends_the_story_with_an_error) {
 }
 END_TEST
 
-/* ------------------------------------------------------------------------------------------------------ the progress
- */
+/* ----------------------------------------------------------------------------------------------------- the progress */
 
 /* Ten files, one after the other. */
 static const char makefile[] = "STEPS := $(addprefix out/,0 1 2 3 4 5 6 7 8 9)\n"

@@ -199,8 +199,7 @@ START_TEST(what_cannot_return_an_error_does_nothing_and_warns) {
 }
 END_TEST
 
-/* ------------------------------------------------------------------------------------------------ who, and how often
- */
+/* ----------------------------------------------------------------------------------------------- who, and how often */
 
 START_TEST(freezes_overlap_and_the_last_to_thaw_ends_them) {
   char who[64];

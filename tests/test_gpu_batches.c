@@ -299,8 +299,7 @@ START_TEST(a_captured_stream_finds_no_handle_that_was_not_made_before) {
 }
 END_TEST
 
-/* ---------------------------------------------------------------------------------------------------------- refusals
- */
+/* --------------------------------------------------------------------------------------------------------- refusals */
 
 static const struct {
   const char *library, *settings, *reason;

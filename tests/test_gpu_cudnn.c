@@ -41,8 +41,7 @@ static int descriptors(void) {
 
 #define assert_status(call, expected) assert_call_status(call, expected, words)
 
-/* ------------------------------------------------------------------------------------------------------ convolutions
- */
+/* ----------------------------------------------------------------------------------------------------- convolutions */
 
 /* All sizes of space alike. */
 typedef struct conv {
@@ -440,8 +439,7 @@ START_TEST(threads_that_call_together_share_a_handle_and_a_plan) {
 }
 END_TEST
 
-/* ---------------------------------------------------------------------------------------------------------- refusals
- */
+/* --------------------------------------------------------------------------------------------------------- refusals */
 
 static const struct {
   const char *library, *settings, *reason;

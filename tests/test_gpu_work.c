@@ -4,8 +4,7 @@
 #include <limits.h>
 #include <pthread.h>
 
-/* -------------------------------------------------------------------------------------------------- streams and copies
- */
+/* ----------------------------------------------------------------------------------------------- streams and copies */
 
 START_TEST(copies_are_made_in_the_order_of_their_stream) {
   if (!set_up(_i, "delay=1"))
@@ -263,8 +262,7 @@ START_TEST(a_device_without_pools_says_so) {
 }
 END_TEST
 
-/* ------------------------------------------------------------------------------------------------ threads and devices
- */
+/* ---------------------------------------------------------------------------------------------- threads and devices */
 
 START_TEST(what_belongs_to_one_device_does_not_work_on_another) {
   int32_t current = -1;

@@ -29,8 +29,7 @@ static void tear_down(void) {
 
 static const DLDataType float32 = {kDLFloat, 32, 1}, bytes = {kDLUInt, 8, 1};
 
-/* ---------------------------------------------------------------------------------------------------------- choosing
- */
+/* --------------------------------------------------------------------------------------------------------- choosing */
 
 /* The name of what a group on the processor would get. */
 static const char *chosen(void) {
@@ -135,8 +134,7 @@ START_TEST(a_plugin_of_communicators_is_loaded_when_one_is_looked_for) {
 }
 END_TEST
 
-/* ------------------------------------------------------------------------------------------------------- collectives
- */
+/* ------------------------------------------------------------------------------------------------------ collectives */
 
 static const int32_t numbers_of_ranks[] = {2, 1, 3, 7, 4};
 enum { NUMBERS = sizeof numbers_of_ranks / sizeof *numbers_of_ranks };
@@ -231,8 +229,7 @@ START_TEST(a_group_is_split_by_color_and_key) {
 }
 END_TEST
 
-/* ---------------------------------------------------------------------------------------------------------- mistakes
- */
+/* --------------------------------------------------------------------------------------------------------- mistakes */
 
 static fl_group *alone(const char *setting) {
   fl_group_id id;
@@ -557,8 +554,7 @@ START_TEST(a_forked_child_is_refused_with_words) {
 }
 END_TEST
 
-/* ------------------------------------------------------------------------------------------------------- on a device
- */
+/* ------------------------------------------------------------------------------------------------------ on a device */
 
 static void on_a_device(fl_group *group) {
   const DLDataType half = {kDLFloat, 16, 1};

@@ -39,8 +39,7 @@ int __wrap_yaml_parser_load(yaml_parser_t *parser, yaml_document_t *document) {
   return fails() ? no_memory(parser) : __real_yaml_parser_load(parser, document);
 }
 
-/* ----------------------------------------------------------------------------------------------------------- helpers
- */
+/* ---------------------------------------------------------------------------------------------------------- helpers */
 
 static scratch_dir directory;
 static log_lines lines;
@@ -89,8 +88,7 @@ static char *many(const char *before, const char *format, int n, const char *beh
   return fl_text_take(&text);
 }
 
-/* -------------------------------------------------------------------------------------------------- other separators
- */
+/* ------------------------------------------------------------------------------------------------- other separators */
 
 /* What names are separated by elsewhere is part of no name: the list would mean nothing, unsaid. */
 START_TEST(C1_a_list_with_another_lists_separator_is_an_error_that_names_the_right_one) {
@@ -130,8 +128,7 @@ START_TEST(C1_a_separator_in_an_item_of_a_file_is_an_error_at_its_place) {
 }
 END_TEST
 
-/* ---------------------------------------------------------------------------------------------------- deep and long
- */
+/* ---------------------------------------------------------------------------------------------------- deep and long */
 
 /* libyaml needs time that grows with the square of the depth, and of the anchors. */
 START_TEST(C1_a_file_that_is_too_deep_or_too_clever_is_refused_at_the_place) {

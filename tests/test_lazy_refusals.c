@@ -148,8 +148,7 @@ START_TEST(D4_a_bad_list_is_a_failed_plugin_before_its_code_runs) {
 }
 END_TEST
 
-/* --------------------------------------------------------------------------------------------- failed for the moment
- */
+/* -------------------------------------------------------------------------------------------- failed for the moment */
 
 static struct rlimit all_descriptors;
 
@@ -221,8 +220,7 @@ START_TEST(D4_a_plugin_that_lacked_memory_is_tried_again) {
 }
 END_TEST
 
-/* ------------------------------------------------------------------------------------------- what does not come back
- */
+/* ------------------------------------------------------------------------------------------ what does not come back */
 
 /* In the engine, as where no process can be started to judge plugins. */
 static void start_without_judging(const char *names, fl_log_fn log) {

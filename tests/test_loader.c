@@ -304,8 +304,7 @@ START_TEST(a_links_target_is_judged_too) {
 }
 END_TEST
 
-/* ------------------------------------------------------------------------------------------------ the loader's words
- */
+/* ----------------------------------------------------------------------------------------------- the loader's words */
 
 START_TEST(D4_a_missing_library_is_named_with_who_needs_it) {
   expect_failure_of("absent", "libfltest_absent.so.1: cannot open shared object file: No such file or directory (the "
@@ -351,8 +350,7 @@ START_TEST(an_entry_that_is_a_variable_is_not_called) {
 }
 END_TEST
 
-/* ------------------------------------------------------------------------------------------------- register_builtins
- */
+/* ------------------------------------------------------------------------------------------------ register_builtins */
 
 START_TEST(R3_an_error_registers_nothing_and_gives_its_reason) {
   expect_failure_of("error", "register_builtins returned FL_EDEVICE: no licence for device 3");
@@ -633,8 +631,7 @@ START_TEST(loading_leaks_no_descriptor) {
 }
 END_TEST
 
-/* ------------------------------------------------------------------------------------------------------------- names
- */
+/* ------------------------------------------------------------------------------------------------------------ names */
 
 START_TEST(names_of_files_lose_what_is_common) {
   static const char *const names[][2] = {

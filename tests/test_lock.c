@@ -305,8 +305,7 @@ START_TEST(a_lock_of_many_is_read_in_no_time) {
 }
 END_TEST
 
-/* ------------------------------------------------------------------------------------------------- the system's lock
- */
+/* ------------------------------------------------------------------------------------------------ the system's lock */
 
 /* With a directory /etc of its own, and in it what the scratch directory has as "system.lock". */
 static int with_system_lock(bool with_setting) {

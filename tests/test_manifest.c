@@ -171,8 +171,7 @@ START_TEST(an_unknown_device_type_is_an_error) {
 }
 END_TEST
 
-/* ------------------------------------------------------------------------------------------------------ what is listed
- */
+/* --------------------------------------------------------------------------------------------------- what is listed */
 
 START_TEST(S3_rows_end_with_the_first_that_takes_all_calls) {
   fl_host *host = test_host(NULL, 0);

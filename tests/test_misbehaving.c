@@ -59,8 +59,7 @@ static bool is_left_out(const char *name) {
   return left_out;
 }
 
-/* ---------------------------------------------------------------------------------------------- ended while it loads
- */
+/* --------------------------------------------------------------------------------------------- ended while it loads */
 
 static const char *const ending[] = {"misbehaving_constructor_exits", "misbehaving_constructor_ends_thread",
                                      "misbehaving_entry_exits", "misbehaving_entry_ends_thread"};
@@ -186,8 +185,7 @@ START_TEST(one_that_behaves_passes) {
 }
 END_TEST
 
-/* ------------------------------------------------------------------------------------------------------- run and bench
- */
+/* ---------------------------------------------------------------------------------------------------- run and bench */
 
 /* The golden form of a call, written by a run without expected results. */
 static const char *file_of_call(const char *directory) {

@@ -22,8 +22,7 @@ static const setup rccl = {"rccl", "plugins/rccl.so", "tests/drivers/librccl.so.
 
 static const setup *in_use;
 
-/* ---------------------------------------------------------------------------------------------------------- stand-ins
- */
+/* -------------------------------------------------------------------------------------------------------- stand-ins */
 
 /* A host with the platform and the communicator, on devices of the stand-in; without the library. */
 static void start_without(const setup *s) {
@@ -58,8 +57,7 @@ static void tear_down(void) {
   ranks_host = NULL;
 }
 
-/* -------------------------------------------------------------------------------------------------------------- ranks
- */
+/* ------------------------------------------------------------------------------------------------------------ ranks */
 
 /* Rank i on device first + i * step. */
 static void run_ranks(worker *workers, int32_t ranks, int32_t first, int32_t step, rank_body body) {
@@ -70,8 +68,7 @@ static void as_ranks(int32_t ranks, rank_body body) {
   as_device_ranks(in_use->name, in_use->gpu->device_type, ranks, body);
 }
 
-/* -------------------------------------------------------------------------------------------------------- collectives
- */
+/* ------------------------------------------------------------------------------------------------------ collectives */
 
 static void all_collectives(fl_host *of, fl_group *group) {
   ck_assert_int_eq(fl_group_device(group).device_type, in_use->gpu->device_type);
@@ -137,8 +134,7 @@ START_TEST(a_collective_comes_after_what_its_stream_had) {
 }
 END_TEST
 
-/* ------------------------------------------------------------------------------------------------------------ splits
- */
+/* ----------------------------------------------------------------------------------------------------------- splits */
 
 static void in_two_parts(fl_host *of, fl_group *group) {
   const fl_group_options options = {.size = sizeof options, .name = "half", .any_manifest = 1};
@@ -322,8 +318,7 @@ START_TEST(a_rank_that_waits_is_aborted_by_another_thread) {
 }
 END_TEST
 
-/* ------------------------------------------------------------------------------------------------------- the library
- */
+/* ------------------------------------------------------------------------------------------------------ the library */
 
 static const char *reason(void) {
   return communicator_reason(in_use->name);

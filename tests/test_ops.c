@@ -58,8 +58,7 @@ START_TEST(O5_float16_of_the_norms_has_vllms_override) {
 }
 END_TEST
 
-/* -------------------------------------------------------------------------------------------------------- activation
- */
+/* ------------------------------------------------------------------------------------------------------- activation */
 
 START_TEST(O2_O3_silu_and_mul_halves_the_last_dimension) {
   fl_schema *schema = entry("silu_and_mul");
@@ -145,8 +144,7 @@ START_TEST(O6_gelu_and_mul_knows_two_words) {
 }
 END_TEST
 
-/* ----------------------------------------------------------------------------------------------------- normalisation
- */
+/* ---------------------------------------------------------------------------------------------------- normalisation */
 
 START_TEST(rms_norm_with_and_without_residual_and_weight) {
   fl_schema *schema = entry("rms_norm");
@@ -351,8 +349,7 @@ START_TEST(O6_rotary_embedding_infers_both_results) {
 }
 END_TEST
 
-/* --------------------------------------------------------------------------------------------------------- attention
- */
+/* -------------------------------------------------------------------------------------------------------- attention */
 
 START_TEST(O8_attention_backend_returns_a_string) {
   fl_schema *schema = entry("attention_backend");

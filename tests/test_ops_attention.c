@@ -13,8 +13,7 @@ static void check_near(double given, double expected, double tolerance, int64_t 
           expected);
 }
 
-/* --------------------------------------------------------------------------------------------------- mm_encoder_attn
- */
+/* -------------------------------------------------------------------------------------------------- mm_encoder_attn */
 
 static fl_status encode(const char *id, owned *q, owned *k, owned *v, fl_value scale, owned *ends, owned *out) {
   fl_value values[] = {value_of(q), value_of(k), value_of(v), scale, value_of(ends), fl_none(), value_of(out)};
@@ -148,8 +147,7 @@ START_TEST(O6_segments_out_of_order_are_bad_arguments_and_nothing_is_written) {
 }
 END_TEST
 
-/* ---------------------------------------------------------------------------------------------------- latent attention
- */
+/* ------------------------------------------------------------------------------------------------- latent attention */
 
 /* Sizes of a small latent attention. */
 enum { HEADS = 3, NOPE = 8, ROPE = 4, V = 6, RANK = 16, ROW = RANK + ROPE };

@@ -51,8 +51,7 @@ static void check_same_bytes(const owned *a, const owned *b) {
   ck_assert_mem_eq(a->tensor.data, b->tensor.data, a->bytes);
 }
 
-/* ------------------------------------------------------------------------------------------------------ given scales
- */
+/* ----------------------------------------------------------------------------------------------------- given scales */
 
 START_TEST(a_norm_with_a_given_scale_is_quant_fp8_of_the_norm) {
   DLDataType dtype = floats[_i];
@@ -126,8 +125,7 @@ START_TEST(a_residual_may_be_overwritten_and_rows_may_lie_apart) {
 }
 END_TEST
 
-/* --------------------------------------------------------------------------------------------------- computed scales
- */
+/* -------------------------------------------------------------------------------------------------- computed scales */
 
 /* Scales of float32 rows to a few units in the last place: the op's tolerance is that of bfloat16. */
 START_TEST(scales_of_tokens_are_those_of_the_reference_at_every_size) {
@@ -285,8 +283,7 @@ START_TEST(O2_no_rows_succeed) {
 }
 END_TEST
 
-/* -------------------------------------------------------------------------------------------------- scaled_int8_quant
- */
+/* ------------------------------------------------------------------------------------------------ scaled_int8_quant */
 
 static const double awkward[] = {0, 1, -3, 127.5, 126.5, NAN, INFINITY, -INFINITY, 1e30, -1e30, 1e-30, 0.5, -0.5, 2.5};
 enum { N_AWKWARD = sizeof awkward / sizeof awkward[0] };

@@ -25,8 +25,7 @@ static bool have(const char *program, const char *test) {
   return found;
 }
 
-/* ---------------------------------------------------------------------------------------------------------- the text
- */
+/* --------------------------------------------------------------------------------------------------------- the text */
 
 static const char *const compilers[][2] = {{"gcc", "-x c -std=c11"},
                                            {"clang", "-x c -std=c11"},
@@ -70,8 +69,7 @@ START_TEST(the_generator_refuses_other_words) {
 }
 END_TEST
 
-/* --------------------------------------------------------------------------------------------------------- the calls
- */
+/* -------------------------------------------------------------------------------------------------------- the calls */
 
 static fl_value seen[16]; /* values of the last call */
 static void *seen_stream;

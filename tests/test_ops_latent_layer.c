@@ -113,8 +113,7 @@ static double at(const layer *l, int tensor, int64_t i) {
   return get(&l->tensors[tensor]->tensor, element_offset(&l->tensors[tensor]->tensor, i));
 }
 
-/* -------------------------------------------------------------------------------------------- the definition, double
- */
+/* ------------------------------------------------------------------------------------------- the definition, double */
 
 /* out [n] = weight x, from row `first` of the weight on. */
 static void project(const layer *l, int weight, int64_t first, int64_t n, const double *x, double *out) {

@@ -427,8 +427,7 @@ START_TEST(O6_bad_arguments_of_attention_are_refused_with_a_reason) {
 }
 END_TEST
 
-/* ------------------------------------------------------------------------------------------------- writes to a cache
- */
+/* ------------------------------------------------------------------------------------------------ writes to a cache */
 
 static fl_status cache_rows(const char *id, owned *key, owned *value, owned *keys, owned *values, owned *slots,
                             owned *k_scale, owned *v_scale) {

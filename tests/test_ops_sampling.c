@@ -95,8 +95,7 @@ START_TEST(min_p_leaves_rows_without_a_finite_largest) {
 }
 END_TEST
 
-/* --------------------------------------------------------------------------------------------------- top k and top p
- */
+/* -------------------------------------------------------------------------------------------------- top k and top p */
 
 #define TOP "apply_top_k_top_p logits=f1x6 top_k=l1 top_p=f1"
 
@@ -181,8 +180,7 @@ START_TEST(top_k_and_top_p_hold_their_definition_in_long_rows) {
 }
 END_TEST
 
-/* ---------------------------------------------------------------------------------------------------- taking a token
- */
+/* --------------------------------------------------------------------------------------------------- taking a token */
 
 START_TEST(the_greatest_logit_is_the_first_of_equal_ones) {
   enum { V = 131 };
@@ -285,8 +283,7 @@ START_TEST(gumbel_noise_decides_at_every_temperature) {
 }
 END_TEST
 
-/* ---------------------------------------------------------------------------------------------------------- logprobs
- */
+/* --------------------------------------------------------------------------------------------------------- logprobs */
 
 START_TEST(logprobs_come_in_the_order_of_the_row_and_ranks_count_ties) {
   op_case *c = op_case_make("gather_logprobs logits=f3x4 token_ids=i3 num_logprobs=4", floats[_i % 3], 3);
@@ -337,8 +334,7 @@ START_TEST(logprobs_of_long_rows_hold_their_definition) {
 }
 END_TEST
 
-/* ----------------------------------------------------------------------------------------------------------- refusals
- */
+/* --------------------------------------------------------------------------------------------------------- refusals */
 
 START_TEST(O6_token_ids_out_of_range_are_refused_before_anything_is_written) {
   op_case *c = op_case_make("gather_logprobs logits=f3x4 token_ids=l3 num_logprobs=2", float32, 0);

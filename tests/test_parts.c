@@ -299,8 +299,7 @@ START_TEST(dispatch_off_prefers_a_vendors_to_the_parts) {
 }
 END_TEST
 
-/* ----------------------------------------------------------------------------------- fused_add_rms_norm by its parts
- */
+/* ---------------------------------------------------------------------------------- fused_add_rms_norm by its parts */
 
 /* An rms_norm that hands its x through, as float32, and counts. */
 typedef struct spy {
@@ -505,8 +504,7 @@ START_TEST(F6_in_place_it_does_not_claim_that_nothing_was_written) {
 }
 END_TEST
 
-/* ------------------------------------------------------------------------------------------------ ops of the engine's
- */
+/* ---------------------------------------------------------------------------------------------- ops of the engine's */
 
 /* scale(x, by): float32 rows; its int and text are looked at, too. */
 static fl_status scale(void *self, fl_call *call) {

@@ -485,8 +485,7 @@ START_TEST(a_loop_in_which_the_process_forks_ends_in_both) {
   fl_host_destroy(host);
 }
 END_TEST
-/* ------------------------------------------------------------------------------------------------ an engine's threads
- */
+/* ---------------------------------------------------------------------------------------------- an engine's threads */
 
 static _Atomic int engine_runs;
 

@@ -78,8 +78,7 @@ static void choose(const char *first) {
   set_policy(host, (fl_policy_fields){.per_op = &order, .n_per_op = 1, .per_op_size = sizeof order});
 }
 
-/* ------------------------------------------------------------------------------------------------------------- using
- */
+/* ------------------------------------------------------------------------------------------------------------ using */
 
 START_TEST(a_call_uses_what_was_made_of_the_weight) {
   weighted w;
@@ -207,8 +206,7 @@ START_TEST(canary_mode_finds_a_weight_that_was_not_prepared_again) {
 }
 END_TEST
 
-/* ----------------------------------------------------------------------------------------------------------- nothing
- */
+/* ---------------------------------------------------------------------------------------------------------- nothing */
 
 START_TEST(where_nothing_is_prepared_there_is_none) {
   static const char *const who[] = {"reference.c", "vendor.declines"};
@@ -328,8 +326,7 @@ START_TEST(R1_who_prepares_has_both_functions) {
 }
 END_TEST
 
-/* ----------------------------------------------------------------------------------------------------------- misuse
- */
+/* ----------------------------------------------------------------------------------------------------------- misuse */
 
 static void assert_refused(weighted *w, const char *words) {
   ck_assert_int_eq(fl_invoke(op, &w->call), FL_EINVAL);
@@ -407,8 +404,7 @@ START_TEST(another_op_or_host_refuses_it) {
 }
 END_TEST
 
-/* ---------------------------------------------------------------------------------------------------------- counting
- */
+/* --------------------------------------------------------------------------------------------------------- counting */
 
 START_TEST(what_there_is_is_counted) {
   weighted w;
@@ -485,8 +481,7 @@ START_TEST(who_prepares_is_shown) {
 }
 END_TEST
 
-/* ---------------------------------------------------------------------------------------------------------- lifetime
- */
+/* --------------------------------------------------------------------------------------------------------- lifetime */
 
 START_TEST(it_outlives_its_plugin) {
   weighted w;

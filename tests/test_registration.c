@@ -31,8 +31,7 @@ static bool is_active(void *self, const char **reason) {
   return false;
 }
 
-/* -------------------------------------------------------------------------------------------------------- all or none
- */
+/* ------------------------------------------------------------------------------------------------------ all or none */
 
 enum { N_ROWS = 7 };
 
@@ -194,8 +193,7 @@ START_TEST(R3_a_plugin_that_found_no_memory_is_not_passed_over_in_silence) {
 }
 END_TEST
 
-/* -------------------------------------------------------------------------------------------------------- very many
- */
+/* -------------------------------------------------------------------------------------------------------- very many */
 
 /* Processor time of registering so many implementations of one op. */
 static double time_of(int n) {
@@ -298,8 +296,7 @@ START_TEST(more_components_than_anybody_needs_are_refused) {
 }
 END_TEST
 
-/* ---------------------------------------------------------------------------------------------------------- too late
- */
+/* --------------------------------------------------------------------------------------------------------- too late */
 
 START_TEST(a_plugin_that_keeps_its_registry_hears_that_it_is_too_late) {
   fl_host *host = test_host(NULL, 0);

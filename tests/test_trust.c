@@ -320,8 +320,7 @@ START_TEST(D7_who_could_replace_the_host_is_trusted) {
 }
 END_TEST
 
-/* ------------------------------------------------------------------------------------------- what is checked is loaded
- */
+/* ---------------------------------------------------------------------------------------- what is checked is loaded */
 
 START_TEST(D7_a_file_that_is_replaced_after_it_was_judged_is_not_run) {
   fl_loader loader;

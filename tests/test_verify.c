@@ -35,8 +35,7 @@ START_TEST(D1_the_module_that_is_named_is_verified_and_not_an_installed_one_of_i
 }
 END_TEST
 
-/* ------------------------------------------------------------------------------------------------------ planted errors
- */
+/* --------------------------------------------------------------------------------------------------- planted errors */
 
 /* Each is a plugin, build/tests/plugins/planted_NAME.so; `words` stand in what is said of it. */
 static const struct {
@@ -108,8 +107,7 @@ START_TEST(an_error_of_one_layout_or_size_does_not_spoil_all_calls) {
 }
 END_TEST
 
-/* ---------------------------------------------------------------------------------------------------------- the report
- */
+/* ------------------------------------------------------------------------------------------------------- the report */
 
 /* All ops, or (FLHOST_SAMPLE, see tests/suite.h) a few. */
 START_TEST(the_cpu_plugin_passes_in_every_op_and_element_type) {
@@ -247,8 +245,7 @@ START_TEST(junit_report_has_every_test) {
 }
 END_TEST
 
-/* --------------------------------------------------------------------------------------------- what cannot be verified
- */
+/* ------------------------------------------------------------------------------------------ what cannot be verified */
 
 START_TEST(an_unavailable_implementation_is_skipped_with_its_reason) {
   copy_built("tests/plugins/unavailable.so", "plugins");

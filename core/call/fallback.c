@@ -70,8 +70,7 @@ fl_status fl_run_guarded(void *self, fl_call *call) {
   return binding->statistics ? fl_run_counted(self, call) : binding->fn(binding->self, call);
 }
 
-/* ------------------------------------------------------------------------------------------------- asynchronous errors
- */
+/* ---------------------------------------------------------------------------------------------- asynchronous errors */
 
 /* Is the call's tensor where a kernel may still run when the implementation has returned? Its device, if so. */
 static bool is_asynchronous(const fl_op *op, const fl_call *call, DLDevice *device) {

@@ -262,8 +262,7 @@ static fl_status run_steps(const fl_op *op, const fl_call *call, const fl_rank_c
   return status;
 }
 
-/* ------------------------------------------------------------------------------------------------------------- calls
- */
+/* ------------------------------------------------------------------------------------------------------------ calls */
 
 static void leave(fl_nesting *const *nesting) {
   fl_nesting_leave(*nesting);

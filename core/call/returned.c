@@ -95,8 +95,7 @@ static fl_status judge_results(const fl_op *op, const fl_call *call) {
   return status;
 }
 
-/* ------------------------------------------------------------------------------------------------------------- calls
- */
+/* ------------------------------------------------------------------------------------------------------------ calls */
 
 /* No result that was written by value is left over for the next. */
 static void drop_results(const fl_op *op, const fl_call *call) {

@@ -205,8 +205,7 @@ static fl_status join(fl_group *group, const void *id) {
   return FL_OK;
 }
 
-/* --------------------------------------------------------------------------------------------------------- manifests
- */
+/* -------------------------------------------------------------------------------------------------------- manifests */
 
 fl_status fl_group_exchange(fl_group *group, const void *mine, size_t size, void *all) {
   DLDataType bytes = {kDLUInt, 8, 1};
@@ -431,8 +430,7 @@ fl_status fl_group_split(fl_group *group, int32_t color, int32_t key, const fl_g
   return used ? split(used, color, key, &options, part) : FL_ESTATE;
 }
 
-/* --------------------------------------------------------------------------------------------------- end and queries
- */
+/* -------------------------------------------------------------------------------------------------- end and queries */
 
 void fl_group_destroy(fl_group *group) {
   if (!group)

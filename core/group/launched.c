@@ -14,8 +14,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* -------------------------------------------------------------------------------------------------------- which rank
- */
+/* ------------------------------------------------------------------------------------------------------- which rank */
 
 /* The most particular first: under Slurm the variables of an inner launcher are the ones that are meant. `with`: what
  * has to be there, too. Slurm gives a batch script rank 0 of all that the job has room for; only srun starts ranks. */
@@ -63,8 +62,7 @@ fl_status fl_find_launched(fl_host *host, fl_launched *given) {
   return status;
 }
 
-/* -------------------------------------------------------------------------------------------------------- ids as text
- */
+/* ------------------------------------------------------------------------------------------------------ ids as text */
 
 /* NAME:HEX, without the zeros at the end. */
 fl_status fl_group_id_to_text(const fl_group_id *id, char *text, size_t size) {
@@ -169,8 +167,7 @@ static fl_status read_file(const char *path, double timeout, fl_group_id *id) {
   return status;
 }
 
-/* ----------------------------------------------------------------------------------------------------- coming together
- */
+/* -------------------------------------------------------------------------------------------------- coming together */
 
 static double timeout_of(fl_host *host, const fl_group_options *options) {
   bool given = options && options->size >= offsetof(fl_group_options, timeout) + sizeof options->timeout;

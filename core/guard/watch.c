@@ -65,8 +65,7 @@ static fl_status fail(const fl_call *call, const char *mode, const fl_text *text
   return FL_EINTERNAL;
 }
 
-/* ------------------------------------------------------------------------------------------------------ guarded mode
- */
+/* ----------------------------------------------------------------------------------------------------- guarded mode */
 
 static fl_status run_on(const fl_watched *w, fl_copies *copies) {
   fl_copies_lend(copies);
@@ -103,8 +102,7 @@ static fl_status look(const fl_watched *w, fl_copies *copies, fl_status status) 
   return status;
 }
 
-/* ------------------------------------------------------------------------------------------------------- canary mode
- */
+/* ------------------------------------------------------------------------------------------------------ canary mode */
 
 /* Is this call one of the first? One that cannot be counted is. */
 static bool take_turn(const fl_watched *w) {
@@ -176,8 +174,7 @@ static fl_status check(fl_watched *w, fl_copies *copies) {
   return FL_OK;
 }
 
-/* ------------------------------------------------------------------------------------------------------------- a call
- */
+/* ----------------------------------------------------------------------------------------------------------- a call */
 
 static fl_status run_on_copies(fl_watched *w, fl_copies *copies, bool checked) {
   fl_status status = run_on(w, copies);

@@ -116,8 +116,7 @@ fl_status fl_choose_platform(fl_host *host) {
   return status;
 }
 
-/* ------------------------------------------------------------------------------------------------------------ report
- */
+/* ----------------------------------------------------------------------------------------------------------- report */
 
 /* Why no component stands for a kind. The loading lock is held, and the host's. */
 static void explain_missing(const fl_host *host, fl_platform_kind *kinds) {

@@ -13,8 +13,7 @@ static fl_status check_logits(fl_call *call) {
   return fl_fail(call, FL_EINVAL, "argument 'logits': rows of %lld entries, expected 1 to %d", (long long)v, INT32_MAX);
 }
 
-/* ---------------------------------------------------------------------------------------------- changes to the logits
- */
+/* -------------------------------------------------------------------------------------------- changes to the logits */
 
 const fl_op_def fl_op_apply_penalties = {
     .size = sizeof(fl_op_def),
@@ -81,8 +80,7 @@ const fl_op_def fl_op_apply_top_k_top_p = {
     .bench = ROWS "top_k: 50..50; top_p: 0.9..0.9",
 };
 
-/* ---------------------------------------------------------------------------------------------------- taking a token
- */
+/* --------------------------------------------------------------------------------------------------- taking a token */
 
 const fl_op_def fl_op_greedy_argmax = {
     .size = sizeof(fl_op_def),
@@ -127,8 +125,7 @@ const fl_op_def fl_op_gumbel_sample = {
     .bench = ROWS "uniform: 1e-7..0.999999; temperature: 0.5..1.5",
 };
 
-/* ------------------------------------------------------------------------------------------------------------ logprobs
- */
+/* --------------------------------------------------------------------------------------------------------- logprobs */
 
 static fl_status check_gather_logprobs(fl_call *call) {
   enum { LOGITS_AT, TOKEN_IDS, NUM_LOGPROBS };

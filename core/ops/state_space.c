@@ -37,8 +37,7 @@ static fl_status check_chunk_size(fl_call *call, uint32_t index) {
   return fl_fail(call, FL_EINVAL, "argument 'chunk_size': %lld, expected a power of 2", (long long)size);
 }
 
-/* ----------------------------------------------------------------------------------------------- the stateless units
- */
+/* ---------------------------------------------------------------------------------------------- the stateless units */
 
 static fl_status check_causal_conv1d(fl_call *call) {
   enum { X, WEIGHT, BIAS, CONV_STATE, QUERY_START_LOC, CACHE_INDICES, HAS_INITIAL_STATE, ACTIVATION };
@@ -157,8 +156,7 @@ const fl_op_def fl_op_mamba_chunk_scan = {
     .bench = "t: 1 128 4096; h: 128; p: 64; g: 8; n: 128; chunk_size: 256; D: -1..1; dt_bias: -4..0; dt_softplus: true",
 };
 
-/* -------------------------------------------------------------------------------------------------------- the mixers
- */
+/* ------------------------------------------------------------------------------------------------------- the mixers */
 
 #define LAYER "hidden_states: T[t, m]; "
 

@@ -8,8 +8,7 @@
 
 static const char space[] = " \t\n";
 
-/* ------------------------------------------------------------------------------------------------ FL_PLUGIN_HARDWARE
- */
+/* ----------------------------------------------------------------------------------------------- FL_PLUGIN_HARDWARE */
 
 static FL_PRINTF(1, 2) fl_status damaged(const char *format, ...) {
   char words[256];

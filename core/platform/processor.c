@@ -93,8 +93,7 @@ static fl_status synchronize(void *self, int32_t device, void *stream, bool all)
   return FL_OK;
 }
 
-/* ------------------------------------------------------------------------------------------------- streams and events
- */
+/* ----------------------------------------------------------------------------------------------- streams and events */
 
 /* Work is done when the call that gives it returns, so that a stream is nothing but an address of its own. */
 static fl_status create_stream(void *self, int32_t device, int32_t priority, void **stream) {
@@ -166,8 +165,7 @@ static fl_status elapsed(void *self, int32_t device, void *first, void *last, do
   return FL_OK;
 }
 
-/* --------------------------------------------------------------------------------------------------------------- pool
- */
+/* ------------------------------------------------------------------------------------------------------------- pool */
 
 /* The C library's, which keeps what is given back, too. Before each block stands its size, in what aligns it. */
 static _Atomic uint64_t in_use;
@@ -209,8 +207,7 @@ static fl_status pool_usage(void *self, int32_t device, uint64_t *used, uint64_t
   return FL_OK;
 }
 
-/* ------------------------------------------------------------------------------------------------------ what is left
- */
+/* ----------------------------------------------------------------------------------------------------- what is left */
 
 static fl_status health(void *self, int32_t device) {
   (void)self, (void)device;

@@ -75,8 +75,7 @@ static fl_status given(const void *thing, const char *function, const char *name
   return thing ? FL_OK : fl_error(FL_EINVAL, "%s: %s is NULL", function, name);
 }
 
-/* ------------------------------------------------------------------------------------------------ streams and events
- */
+/* ----------------------------------------------------------------------------------------------- streams and events */
 
 fl_status fl_stream_create(fl_host *host, DLDevice device, int32_t priority, void **stream) {
   work w;
@@ -165,8 +164,7 @@ fl_status fl_event_elapsed(fl_host *host, DLDevice device, void *first, void *la
   return status;
 }
 
-/* ------------------------------------------------------------------------------------------------------------ memory
- */
+/* ----------------------------------------------------------------------------------------------------------- memory */
 
 /* Drivers give nothing, or an error, for no bytes. */
 static size_t at_least_one(size_t size) {
@@ -241,8 +239,7 @@ fl_status fl_device_pool_usage(fl_host *host, DLDevice device, uint64_t *used, u
   return FL_OK;
 }
 
-/* ------------------------------------------------------------------------------------------------------------ graphs
- */
+/* ----------------------------------------------------------------------------------------------------------- graphs */
 
 fl_status fl_graph_begin(fl_host *host, DLDevice device, void *stream) {
   work w;
@@ -281,8 +278,7 @@ fl_status fl_graph_destroy(fl_host *host, DLDevice device, void *graph) {
   return status ? status : answered(&w, w.backend.platform.destroy_graph(w.backend.self, device.device_id, graph));
 }
 
-/* -------------------------------------------------------------------------------------------------- the device itself
- */
+/* ------------------------------------------------------------------------------------------------ the device itself */
 
 fl_status fl_device_seed(fl_host *host, DLDevice device, uint64_t seed) {
   work w = {.device = device, .title = "seeding random numbers"};

@@ -25,8 +25,7 @@ fl_file fl_file_look(const char *path) {
   return file;
 }
 
-/* -------------------------------------------------------------------------------------------------- the way to a file
- */
+/* ------------------------------------------------------------------------------------------------ the way to a file */
 
 /* Called for each step: directories from "/" on, links, and what is at the end. `path` has no link in it but, where the
  * step is one, the last. */

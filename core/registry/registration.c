@@ -27,8 +27,7 @@ typedef struct fl_registrar {
   fl_stage *stage; /* NULL: register_builtins has returned */
 } fl_registrar;
 
-/* -------------------------------------------------------------------------------------------------------------- rows
- */
+/* ------------------------------------------------------------------------------------------------------------- rows */
 
 /* What became of a row. */
 static fl_status judged(fl_stage *stage, fl_status status, const fl_row_name *row) {
@@ -101,8 +100,7 @@ static void error_of_plugin(fl_registry *registry, const char *message) {
     fl_text_add(&stage->told, "%s%.*s", stage->told.length ? "; " : "", TOLD_MAX, message ? message : "");
 }
 
-/* ------------------------------------------------------------------------------------------------------------- stages
- */
+/* ----------------------------------------------------------------------------------------------------------- stages */
 
 /* One that nobody stages with, or a new one. The host's lock is held. */
 static fl_registrar *take_registrar(fl_host *host, const char *plugin, const char *build_id) {

@@ -354,8 +354,7 @@ static fl_status take_class_path(const fl_stage *stage, const fl_component *give
   return status;
 }
 
-/* ------------------------------------------------------------------------------------------------------ what is given
- */
+/* ---------------------------------------------------------------------------------------------------- what is given */
 
 /* What a plugin may bring besides ops, in the order of fl_row_kind_names. */
 static const struct component_type {

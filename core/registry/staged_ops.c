@@ -11,8 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---------------------------------------------------------------------------------------------------- what is staged
- */
+/* --------------------------------------------------------------------------------------------------- what is staged */
 
 static uint64_t hash_of(const char *name) {
   return fl_hash_name(name, strlen(name));

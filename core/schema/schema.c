@@ -323,8 +323,7 @@ static fl_status parse_schema(fl_schema *schema, const char *text) {
   return status;
 }
 
-/* ---------------------------------------------------------------------------------------------- the rest of an entry
- */
+/* --------------------------------------------------------------------------------------------- the rest of an entry */
 
 static const char *keep_string(fl_schema *schema, const char *string) {
   return fl_arena_string(&schema->owned, string ? string : "");

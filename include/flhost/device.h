@@ -57,8 +57,7 @@ FL_API fl_status fl_device_synchronize(fl_host *host, DLDevice device, void *str
  * same host. Each may be used by one thread at a time.
  */
 
-/* ------------------------------------------------------------------------------------------------ streams and events
- */
+/* ----------------------------------------------------------------------------------------------- streams and events */
 
 /* A stream beside the default one, which it does not wait for. Of two the one with the lower `priority` goes first; 0
  * is the usual, and a number that the device has not becomes the nearest. One that is destroyed with work left in it
@@ -86,8 +85,7 @@ FL_API fl_status fl_event_synchronize(fl_host *host, DLDevice device, void *even
 /* Microseconds between two timed events that are done. */
 FL_API fl_status fl_event_elapsed(fl_host *host, DLDevice device, void *first, void *last, double *us);
 
-/* ------------------------------------------------------------------------------------------------------------ memory
- */
+/* ----------------------------------------------------------------------------------------------------------- memory */
 
 /* Host memory that does not move and that the device copies from and to by itself. Aligned to 64, not cleared. */
 FL_API fl_status fl_device_allocate_host(fl_host *host, DLDevice device, size_t size, void **memory);
@@ -109,8 +107,7 @@ FL_API fl_status fl_device_trim_pool(fl_host *host, DLDevice device, uint64_t ke
 /* Bytes of the pool that are in use, and those that it holds, these among them. */
 FL_API fl_status fl_device_pool_usage(fl_host *host, DLDevice device, uint64_t *used, uint64_t *held);
 
-/* ------------------------------------------------------------------------------------------------------------ graphs
- */
+/* ----------------------------------------------------------------------------------------------------------- graphs */
 
 /* From here to fl_graph_end the work that the stream is given does not run, but becomes a graph; so does that of
  * streams which wait for an event of its, if it waits for them before the end. `stream` is not the default one. The
@@ -126,8 +123,7 @@ FL_API fl_status fl_graph_end(fl_host *host, DLDevice device, void *stream, void
 FL_API fl_status fl_graph_launch(fl_host *host, DLDevice device, void *graph, void *stream);
 FL_API fl_status fl_graph_destroy(fl_host *host, DLDevice device, void *graph); /* NULL is ignored; it is not running */
 
-/* -------------------------------------------------------------------------------------------------- the device itself
- */
+/* ------------------------------------------------------------------------------------------------ the device itself */
 
 /* From where the random numbers of the platform's own ops start on that device. FL_OK also where they draw none. */
 FL_API fl_status fl_device_seed(fl_host *host, DLDevice device, uint64_t seed);

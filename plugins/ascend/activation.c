@@ -13,8 +13,7 @@ static void run_gelu(ascend_call *c) {
   ACLNN(c, GeluV2, ascend_tensor(c, x), c->call->values[MODE].v.s[0] == 't', ascend_tensor(c, out));
 }
 
-/* ------------------------------------------------------------------------------------------------------ gelu by tanh
- */
+/* ----------------------------------------------------------------------------------------------------- gelu by tanh */
 
 static bool is_float(ascend_view view) {
   return view.type == ACL_FLOAT;
@@ -71,8 +70,7 @@ static void run_gelu_fast(ascend_call *c) {
   finish_gelu(c, x, inner, out);
 }
 
-/* ------------------------------------------------------------------------------------------------------------ others
- */
+/* ----------------------------------------------------------------------------------------------------------- others */
 
 static void run_quick_gelu(ascend_call *c) {
   ascend_view x = ascend_argument(c, X), out = ascend_argument(c, OUT_OF_ONE);

@@ -87,8 +87,7 @@ static void run_reshape_and_cache(ascend_call *c) {
   scatter(c, key, value, key_cache, ascend_argument(c, VALUE_CACHE), slots);
 }
 
-/* ------------------------------------------------------------------------------------------------------------ latent
- */
+/* ----------------------------------------------------------------------------------------------------------- latent */
 
 enum { KV_C, K_PE, KV_CACHE, LATENT_SLOTS };
 

@@ -194,8 +194,7 @@ void ascend_step_end(ascend_call *c, ascend_step *step, aclnnStatus code) {
   operator_failed(c, name, code, false);
 }
 
-/* ---------------------------------------------------------------------------------------------------- carrying it out
- */
+/* -------------------------------------------------------------------------------------------------- carrying it out */
 
 static uint64_t largest_workspace(const ascend_call *c) {
   uint64_t largest = 0;

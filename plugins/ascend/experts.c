@@ -24,8 +24,7 @@ typedef struct experts {
   void (*activate)(ascend_call *c, ascend_view x, ascend_view out);
 } experts;
 
-/* -------------------------------------------------------------------------------------------------------- activations
- */
+/* ------------------------------------------------------------------------------------------------------ activations */
 
 static void silu(ascend_call *c, ascend_view x, ascend_view out) {
   ACLNN(c, SwiGlu, ascend_tensor(c, x), -1, ascend_tensor(c, out));
@@ -58,8 +57,7 @@ static const activation *find_activation(const char *name) {
   return found;
 }
 
-/* ------------------------------------------------------------------------------------------------------------- steps
- */
+/* ------------------------------------------------------------------------------------------------------------ steps */
 
 /* Biases of bfloat16 are float32 in the operator. */
 static ascend_view bias_of(ascend_call *c, const DLTensor *bias, aclDataType type) {
@@ -117,8 +115,7 @@ static void run_experts(ascend_call *c, experts e) {
         e.on_input ? NULL : ascend_tensor(c, e.weights), false, NULL, ascend_tensor(c, e.out));
 }
 
-/* ----------------------------------------------------------------------------------------------------------- arguments
- */
+/* -------------------------------------------------------------------------------------------------------- arguments */
 
 static bool supports_experts(const fl_call *call, uint32_t activation_at, const char **reason) {
   const DLTensor *x = ascend_tensor_at(call, X), *w13 = ascend_tensor_at(call, W13), *w2 = ascend_tensor_at(call, W2);

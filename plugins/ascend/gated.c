@@ -14,8 +14,7 @@ ascend_view ascend_last_half(ascend_view x, int which) {
   return ascend_view_part(&x, x.n_dims - 1, which * half, half);
 }
 
-/* ------------------------------------------------------------------------------------------------------------- halves
- */
+/* ----------------------------------------------------------------------------------------------------------- halves */
 
 static void silu_and_mul(ascend_call *c, ascend_view gate, ascend_view up, ascend_view out) {
   ACLNN(c, Silu, ascend_tensor(c, gate), ascend_tensor(c, out));
@@ -110,8 +109,7 @@ static void run_situ_and_mul(ascend_call *c) {
   ACLNN(c, SituGlu, ascend_tensor(c, x), -1, values[BETA].v.f, linear_beta, true, ascend_tensor(c, out));
 }
 
-/* ------------------------------------------------------------------------------------------------------------ clamped
- */
+/* ---------------------------------------------------------------------------------------------------------- clamped */
 
 static bool supports_clipped(const fl_call *call, uint32_t out, const char **reason) {
   if (ascend_is_compact(ascend_tensor_at(call, X)) && ascend_is_compact(ascend_tensor_at(call, out)))

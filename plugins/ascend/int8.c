@@ -5,8 +5,7 @@
 #include "plugins/ascend/arithmetic.h"
 #include "plugins/ascend/ops.h"
 
-/* ------------------------------------------------------------------------------------------------- scaled_int8_quant
- */
+/* ------------------------------------------------------------------------------------------------ scaled_int8_quant */
 
 enum { X, SCALE, AZP, SYMMETRIC, Q, SCALE_OUT, AZP_OUT };
 

@@ -63,8 +63,7 @@ bool ascend_libraries_open(const char **reason) {
   return opened;
 }
 
-/* ------------------------------------------------------------------------------------------------ operator libraries
- */
+/* ----------------------------------------------------------------------------------------------- operator libraries */
 
 /* Root runs nobody else's code; another user runs root's and its own. */
 static bool owner_is_trusted(const char *path) {
@@ -147,8 +146,7 @@ static void open_operator_libraries(void) {
   operators_opened = true;
 }
 
-/* ---------------------------------------------------------------------------------------------------------- operators
- */
+/* -------------------------------------------------------------------------------------------------------- operators */
 
 const char *ascend_operator_name(aclnn_operator operator_) {
   static const char *const names[] = {"",

@@ -67,8 +67,7 @@ static bool supports_places(const fl_call *call, uint32_t out_at, uint32_t resid
   return true;
 }
 
-/* ------------------------------------------------------------------------------------------------------------- plain
- */
+/* ------------------------------------------------------------------------------------------------------------ plain */
 
 static bool supports_rms_norm(const fl_call *call, ascend_chips chip, const char **reason) {
   bool may_be_float = !ascend_tensor_at(call, RESIDUAL);
@@ -101,8 +100,7 @@ static void run_rms_norm(ascend_call *c) {
   bring_back(c, out, made);
 }
 
-/* ------------------------------------------------------------------------------------------------------------- gemma
- */
+/* ------------------------------------------------------------------------------------------------------------ gemma */
 
 static bool supports_gemma(const fl_call *call, ascend_chips chip, const char **reason) {
   return supports_weight(call, chip, false, reason) && supports_places(call, GEMMA_OUT, GEMMA_RESIDUAL_OUT, reason);
@@ -129,8 +127,7 @@ static void run_gemma_rms_norm(ascend_call *c) {
   bring_back(c, out, made);
 }
 
-/* ------------------------------------------------------------------------------------------------------ with a mean
- */
+/* ------------------------------------------------------------------------------------------------------ with a mean */
 
 enum { LAYER_WEIGHT = 1, LAYER_BIAS, LAYER_EPSILON, LAYER_OUT };
 

@@ -146,8 +146,7 @@ static fl_status current_device(void *self, int32_t *device) {
   return FL_OK;
 }
 
-/* ------------------------------------------------------------------------------------------------------------ memory
- */
+/* ----------------------------------------------------------------------------------------------------------- memory */
 
 /* aclrtMalloc promises an alignment of 64. What is not aligned enough is part of a larger block: rare, so a list will
  * do. */

@@ -117,8 +117,7 @@ static void run_grouped_topk(ascend_call *c) {
                           matrix_of(ascend_tensor_at(c->call, GROUPED_IDS)));
 }
 
-/* -------------------------------------------------------------------------------------------------------------- sum
- */
+/* -------------------------------------------------------------------------------------------------------------- sum */
 
 /* In float32, and rounded once. */
 static void run_moe_sum(ascend_call *c) {

@@ -120,8 +120,7 @@ void ascend_describe(char *text, size_t size, const char *function, int32_t code
     remember(device, code);
 }
 
-/* ---------------------------------------------------------------------------------------------------- initialisation
- */
+/* --------------------------------------------------------------------------------------------------- initialisation */
 
 static atomic_bool started;
 
@@ -148,8 +147,7 @@ fl_status ascend_start(char *text, size_t size) {
   return status;
 }
 
-/* ------------------------------------------------------------------------------------------------------------- chips
- */
+/* ------------------------------------------------------------------------------------------------------------ chips */
 
 /* Names are exact, but for those that end in a star. A bare Ascend910B is of the first generation, not an A2. */
 static const struct {
@@ -204,8 +202,7 @@ const char *ascend_chip_name(void) {
   return chip_name;
 }
 
-/* ------------------------------------------------------------------------------------------------------------ graphs
- */
+/* ----------------------------------------------------------------------------------------------------------- graphs */
 
 bool ascend_is_captured(aclrtStream stream) {
   aclmdlRICaptureStatus status = ACL_MODEL_RI_CAPTURE_STATUS_NONE;
@@ -214,8 +211,7 @@ bool ascend_is_captured(aclrtStream stream) {
          status != ACL_MODEL_RI_CAPTURE_STATUS_NONE;
 }
 
-/* ----------------------------------------------------------------------------------------------------------- devices
- */
+/* ---------------------------------------------------------------------------------------------------------- devices */
 
 fl_status ascend_count_devices(int *count, char *text, size_t size) {
   uint32_t found = 0;

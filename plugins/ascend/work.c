@@ -63,8 +63,7 @@ static fl_status refuse(fl_status status, const char *text) {
   return status;
 }
 
-/* ------------------------------------------------------------------------------------------------------------ streams
- */
+/* ---------------------------------------------------------------------------------------------------------- streams */
 
 /* The vendor's numbers are in the same order as ours, and 0 is the first. */
 static uint32_t nearest_priority(int32_t priority) {
@@ -112,8 +111,7 @@ fl_status ascend_destroy_stream(void *self, int32_t device, void *stream) {
   return gone ? gone : status;
 }
 
-/* ------------------------------------------------------------------------------------------------------------- events
- */
+/* ----------------------------------------------------------------------------------------------------------- events */
 
 /* What the runtime makes of an event that was not recorded depends on its version: it is not asked then. */
 typedef struct ascend_event {
@@ -236,8 +234,7 @@ fl_status ascend_elapsed(void *self, int32_t device, void *first, void *last, do
   return status;
 }
 
-/* -------------------------------------------------------------------------------------------------------- host memory
- */
+/* ------------------------------------------------------------------------------------------------------ host memory */
 
 /* What was allocated here: a few large blocks, so a list will do. Whole at any time: another thread may fork. */
 typedef struct pinned_block {
@@ -335,8 +332,7 @@ fl_status ascend_copy_async(void *self, int32_t device, void *to, const void *fr
   return status;
 }
 
-/* ------------------------------------------------------------------------------------------------------------- graphs
- */
+/* ----------------------------------------------------------------------------------------------------------- graphs */
 
 /* Other threads may go on with what a graph cannot hold; this one is told. */
 fl_status ascend_begin_capture(void *self, int32_t device, void *stream) {
@@ -390,8 +386,7 @@ fl_status ascend_destroy_graph(void *self, int32_t device, void *graph) {
   return status;
 }
 
-/* ------------------------------------------------------------------------------------------------------------- health
- */
+/* ----------------------------------------------------------------------------------------------------------- health */
 
 /* Needs no context, and so makes none. */
 static fl_status ask_runtime(int32_t device) {

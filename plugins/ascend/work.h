@@ -4,8 +4,7 @@
 
 #include "plugins/ascend/runtime.h"
 
-/* ------------------------------------------------------------------------------------------------------ of platform.c
- */
+/* ---------------------------------------------------------------------------------------------------- of platform.c */
 
 enum { ASCEND_WORDS = 768 };
 
@@ -22,8 +21,7 @@ fl_status ascend_enter_device(int32_t device, ascend_guard *guard);
 fl_status ascend_copy_now(void *self, int32_t device, void *to, const void *from, size_t size, int32_t direction,
                           void *stream);
 
-/* ---------------------------------------------------------------------------------------------------------- of work.c
- */
+/* -------------------------------------------------------------------------------------------------------- of work.c */
 
 /* As the functions of fl_platform. */
 fl_status ascend_create_stream(void *self, int32_t device, int32_t priority, void **stream);

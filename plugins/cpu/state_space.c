@@ -16,8 +16,7 @@ cpu_array cpu_array_of(const DLTensor *tensor) {
   return array;
 }
 
-/* --------------------------------------------------------------------------------------------------------- sequences
- */
+/* -------------------------------------------------------------------------------------------------------- sequences */
 
 static int64_t start_of(const cpu_sequences *sequences, int64_t i) {
   if (sequences->steps)
@@ -74,8 +73,7 @@ int64_t cpu_sequences_end(const cpu_sequences *sequences) {
   return start_of(sequences, sequences->n);
 }
 
-/* --------------------------------------------------------------------------------------------------------------- ops
- */
+/* -------------------------------------------------------------------------------------------------------------- ops */
 
 static int64_t slots_of(const DLTensor *state) {
   return state ? state->shape[0] : -1;

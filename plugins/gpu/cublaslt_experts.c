@@ -36,8 +36,7 @@ typedef struct batches {
   gpu_product gate_up, output;
 } batches;
 
-/* ----------------------------------------------------------------------------------------------------------- reading
- */
+/* ---------------------------------------------------------------------------------------------------------- reading */
 
 /*
  * Rows of a block; 0: none is worth it. No more than an expert has pairs on average, P / E: what is computed for
@@ -148,8 +147,7 @@ static bool read_batches(const gpu_op *op, const fl_call *call, batches *b, cons
   return gpu_math_takes(&b->gate_up, reason) && gpu_math_takes(&b->output, reason);
 }
 
-/* ---------------------------------------------------------------------------------------------------------- the host
- */
+/* --------------------------------------------------------------------------------------------------------- the host */
 
 /* Has the library a way for both products? `workspace`: what the more demanding one wants. */
 static fl_status ask(const gpu_op *op, fl_call *call, const batches *b, size_t *workspace) {
@@ -192,8 +190,7 @@ static size_t workspace_size(void *self, const fl_call *call) {
   return b.n ? b.e.workspace + workspace : 0;
 }
 
-/* ------------------------------------------------------------------------------------------------------------- steps
- */
+/* ------------------------------------------------------------------------------------------------------------ steps */
 
 static fl_status sort(const gpu_op *op, fl_call *call, const batches *b) {
   const gpu_experts_routing *r = &b->e.routing;

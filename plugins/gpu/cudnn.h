@@ -30,8 +30,7 @@ typedef struct cudnn_functions {
 } cudnn_functions;
 extern cudnn_functions cudnn;
 
-/* ------------------------------------------------------------------------------------------------------------ graphs
- */
+/* ----------------------------------------------------------------------------------------------------------- graphs */
 
 enum { CUDNN_X, CUDNN_WEIGHT, CUDNN_OUT, CUDNN_BIAS, CUDNN_TENSORS };
 enum { CUDNN_DIMS = GPU_SPACE + 2 };
@@ -61,8 +60,7 @@ typedef struct cudnn_plan {
  * the library: without one that serves it is CUDNN_STATUS_NOT_SUPPORTED. */
 cudnnStatus_t cudnn_make_plan(const cudnn_form *form, cudnnBackendDescriptor_t device, cudnn_plan *plan);
 
-/* ------------------------------------------------------------------------------------------------------------- plans
- */
+/* ------------------------------------------------------------------------------------------------------------ plans */
 
 /* A device's: the library lets one thread at a time use a handle. */
 typedef struct cudnn_context {

@@ -18,8 +18,7 @@ struct fl_rank {
   size_t message_size;
 };
 
-/* ---------------------------------------------------------------------------- limit.c. On the device that was entered:
- */
+/* ------------------------------------------------------------------------- limit.c. On the device that was entered: */
 
 void hccl_limit_rank(fl_rank *rank, double timeout);
 /* FL_EDEVICE with words, from when work was late on. */

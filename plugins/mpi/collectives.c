@@ -239,8 +239,7 @@ fl_status mpi_reduce_scatter(void *self, fl_rank *rank, const fl_collective *c) 
   return status;
 }
 
-/* ---------------------------------------------------------------------------------------------------- one to another
- */
+/* --------------------------------------------------------------------------------------------------- one to another */
 
 static void post(fl_rank *rank, const fl_collective *c, int32_t kind) {
   size_t bytes = (size_t)c->count * element(c);

@@ -267,8 +267,7 @@ static int reduce_scatter_v(fl_rank *rank, const fl_collective *c) {
   return MPI_SUCCESS;
 }
 
-/* ---------------------------------------------------------------------------------------------------------- choosing
- */
+/* --------------------------------------------------------------------------------------------------------- choosing */
 
 static int barrier(fl_rank *rank, const fl_collective *c) {
   (void)c;

@@ -85,8 +85,7 @@ static ncclResult_t own_all_to_all_v(fl_rank *rank, const fl_collective *c, nccl
                            numbers(c->recv_offsets), type, rank->comm, rank->stream);
 }
 
-/* ------------------------------------------------------------------------------------------------ several in a group
- */
+/* ----------------------------------------------------------------------------------------------- several in a group */
 
 /* Within a group; parts of no elements are left out, by who sends and who receives. */
 static ncclResult_t give(fl_rank *rank, const fl_collective *c, ncclDataType_t type, int64_t from, int64_t n,

@@ -13,8 +13,7 @@ static const char *const keyword_words[FL_PY_KEYWORDS] = {
     [FL_PY_OUT] = "out", [FL_PY_STREAM] = "stream", [FL_PY_PREPARED] = "prepared"};
 static PyObject *keyword_names[FL_PY_KEYWORDS]; /* interned */
 
-/* --------------------------------------------------------------------------------------------------------- arguments
- */
+/* -------------------------------------------------------------------------------------------------------- arguments */
 
 /* Is its first element where its type wants it? Types of odd sizes are asked again. */
 static inline bool is_aligned(const DLTensor *tensor) {
@@ -222,8 +221,7 @@ void fl_py_frame_end(fl_py_frame *frame) {
     fl_py_prepared_leave(frame->prepared);
 }
 
-/* ----------------------------------------------------------------------------------------------------------- results
- */
+/* ---------------------------------------------------------------------------------------------------------- results */
 
 /* The results that `out` gives, as borrowed references. */
 static bool spread_out(fl_py_frame *frame) {
@@ -317,8 +315,7 @@ static PyObject *results_of(fl_py_frame *frame) {
   return results;
 }
 
-/* -------------------------------------------------------------------------------------------------------------- calls
- */
+/* ------------------------------------------------------------------------------------------------------------ calls */
 
 PyObject *fl_py_call(PyObject *self, PyObject *const *arguments, Py_ssize_t n, PyObject *keywords) {
   const fl_py_op *op = (fl_py_op *)self;

@@ -159,8 +159,7 @@ static PyObject *withdraw_impl(PyObject *module, PyObject *args) {
   Py_RETURN_NONE;
 }
 
-/* ----------------------------------------------------------------------------------------------------------- calling
- */
+/* ---------------------------------------------------------------------------------------------------------- calling */
 
 /* _core.Caller */
 typedef struct caller {
@@ -399,8 +398,7 @@ static PyType_Slot caller_slots[] = {
 static PyType_Spec caller_spec = {"flhost._core.Caller", sizeof(caller), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC,
                                   caller_slots};
 
-/* -------------------------------------------------------------------------------------------------------- the module
- */
+/* ------------------------------------------------------------------------------------------------------- the module */
 
 static PyMethodDef functions[] = {
     {"register_impl", register_impl, METH_VARARGS, register_doc},

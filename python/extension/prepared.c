@@ -228,8 +228,7 @@ PyObject *fl_py_prepare(PyObject *self, PyObject *const *arguments, Py_ssize_t n
   return result;
 }
 
-/* ------------------------------------------------------------------------------------------------------------- calls
- */
+/* ------------------------------------------------------------------------------------------------------------ calls */
 
 static void raise_closed(const char *op, const char *what) {
   PyObject *words = PyUnicode_FromFormat("%s: %s: it was closed, prepare the weights again", op, what);
@@ -272,8 +271,7 @@ void fl_py_prepared_leave(fl_py_weights *weights) {
     FL_PY_WITHOUT_GIL(free_weights(weights));
 }
 
-/* ----------------------------------------------------------------------------------------------- attributes, methods
- */
+/* ---------------------------------------------------------------------------------------------- attributes, methods */
 
 static PyObject *get_op(PyObject *self, void *none) {
   (void)none;

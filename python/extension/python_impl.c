@@ -362,8 +362,7 @@ void python_impl_fill(python_impl *impl, fl_impl *row) {
   row->supports_args = impl->supports_args ? supports_args : NULL;
 }
 
-/* -------------------------------------------------------------------------------------------------------- the module
- */
+/* ------------------------------------------------------------------------------------------------------- the module */
 
 static PyObject *interpreter_ends(PyObject *self, PyObject *none) {
   (void)self, (void)none;

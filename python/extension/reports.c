@@ -364,8 +364,7 @@ static PyObject *impl_uuid(PyObject *self, PyObject *arguments) {
   return fl_py_ok(status) ? PyUnicode_FromString(uuid) : NULL;
 }
 
-/* -------------------------------------------------------------------------------------------------- what became of it
- */
+/* ------------------------------------------------------------------------------------------------ what became of it */
 
 static PyObject *failed_impls(PyObject *self, PyObject *arguments, PyObject *keywords) {
   static char *names[] = {"op", NULL};

@@ -134,8 +134,7 @@ fl_py_kind *fl_py_kind_find(PyTypeObject *type) {
   return &fl_py_kinds[((uintptr_t)type >> 4) % FL_PY_KINDS];
 }
 
-/* --------------------------------------------------------------------------------------------------------- borrowing
- */
+/* -------------------------------------------------------------------------------------------------------- borrowing */
 
 void fl_py_give_back(fl_py_borrowed *borrowed) {
   PyObject *held = borrowed->held, *object = borrowed->object;

@@ -16,8 +16,7 @@ typedef uint64_t word;               /* StableIValue */
 typedef struct opaque *torch_tensor; /* AtenTensorHandle */
 typedef int32_t torch_status;        /* 0: done */
 
-/* ------------------------------------------------------------------------------------------------- torch's functions
- */
+/* ------------------------------------------------------------------------------------------------ torch's functions */
 
 /* Since torch 2.10, whose forms of words these are. */
 #define TORCH_FORMS ((UINT64_C(2) << 56) | (UINT64_C(10) << 48))
@@ -407,8 +406,7 @@ static bool give_result(frame *f, uint32_t result, word *given) {
   return true;
 }
 
-/* ------------------------------------------------------------------------------------------------------------- calls
- */
+/* ------------------------------------------------------------------------------------------------------------ calls */
 
 static bool has_streams(DLDevice device) {
   return device.device_type != kDLCPU;
@@ -572,8 +570,7 @@ static uint32_t n_overloads;
 ALL(KERNEL)
 static void (*const kernels[MAX_OVERLOADS])(word *, uint64_t, uint64_t) = {ALL(NAME)};
 
-/* ------------------------------------------------------------------------------------------------------ registration
- */
+/* ----------------------------------------------------------------------------------------------------- registration */
 
 /* The function of that name in torch or what it is linked with. */
 static void find_function(const char *name, void *place) {

@@ -123,8 +123,7 @@ void *mmap(void *where, size_t length, int protection, int flags, int file, off_
   return REAL(mmap)(where, length, protection, flags, file, offset);
 }
 
-/* ------------------------------------------------------------------------------------------------------------- files
- */
+/* ------------------------------------------------------------------------------------------------------------ files */
 
 KEEP(open);
 int open(const char *path, int flags, ...) {
@@ -274,8 +273,7 @@ ssize_t readlink(const char *path, char *target, size_t size) {
   return of_the_system(path) && refuses(FAULT_PROC, ENOENT) ? -1 : REAL(readlink)(path, target, size);
 }
 
-/* --------------------------------------------------------------------------------------------- processes and the clock
- */
+/* ------------------------------------------------------------------------------------------ processes and the clock */
 
 KEEP(fork);
 pid_t fork(void) {

@@ -37,8 +37,7 @@ fl_status new_host(fault_place *place, fl_host **host) {
   return fl_host_create(&options, host);
 }
 
-/* ------------------------------------------------------------------------------------------------------------- calls
- */
+/* ------------------------------------------------------------------------------------------------------------ calls */
 
 typedef struct tensors {
   float x[2][8], out[2][8], weight[8];
@@ -81,8 +80,7 @@ static fl_status call_once(fl_host *host, findings *found) {
   return status;
 }
 
-/* ------------------------------------------------------------------------------------------------------------- paths
- */
+/* ------------------------------------------------------------------------------------------------------------ paths */
 
 /* One that could not be loaded now says why, which is as good as a warning. */
 static fl_status list_plugins(fault_place *place, fl_host *host, findings *found) {
@@ -416,8 +414,7 @@ static fl_status watched(fault_place *place, findings *found) {
   return status;
 }
 
-/* ------------------------------------------------------------------------------------------------- time, and others
- */
+/* ------------------------------------------------------------------------------------------------- time, and others */
 
 /* Fails in its first call, and works from then on. */
 static fl_status fails_once(void *self, fl_call *call) {

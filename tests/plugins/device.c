@@ -198,8 +198,7 @@ static const char *error(void *self) {
   return last_error;
 }
 
-/* ------------------------------------------------------------------------------------------------------ the platform
- */
+/* ----------------------------------------------------------------------------------------------------- the platform */
 
 static bool is_active(void *self, const char **reason) {
   (void)self;

@@ -107,8 +107,7 @@ static void compute(const work *w) {
   }
 }
 
-/* ------------------------------------------------------------------------------------------------ does not come back
- */
+/* ----------------------------------------------------------------------------------------------- does not come back */
 
 static volatile int zero;
 static jmp_buf nowhere;
@@ -265,8 +264,7 @@ static void leave(const work *w, enum behaviour does) {
     print();
 }
 
-/* -------------------------------------------------------------------------------------------------------- the plugin
- */
+/* ------------------------------------------------------------------------------------------------------- the plugin */
 
 static fl_status run(fl_call *call, enum behaviour does) {
   const DLTensor *weight = call->values[WEIGHT].type == FL_TENSOR ? call->values[WEIGHT].v.tensor : NULL;

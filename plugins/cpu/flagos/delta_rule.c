@@ -41,8 +41,7 @@ static size_t scratch_size(int64_t keys) {
   return (size_t)((ROWS + 4) * keys + 2 * ROWS);
 }
 
-/* --------------------------------------------------------------------------------------------------------- one token
- */
+/* -------------------------------------------------------------------------------------------------------- one token */
 
 typedef float quad __attribute__((vector_size(16), aligned(4), may_alias));
 
@@ -172,8 +171,7 @@ static void run_token(const cpu_delta *delta, delta_step *step, int64_t t, int64
   cpu_block_types[delta->out.dtype].store(delta->out.data, cpu_at(&delta->out, t, head, first, 0), step->out, n);
 }
 
-/* --------------------------------------------------------------------------------------------------------- sequences
- */
+/* -------------------------------------------------------------------------------------------------------- sequences */
 
 /* Rows `first` to first + n - 1 of a head through a sequence. `memory` is for as many. */
 static void run_rows(const cpu_delta *delta, const cpu_sequence *sequence, int64_t head, int64_t first, int64_t n,

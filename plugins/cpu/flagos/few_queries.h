@@ -70,8 +70,7 @@ SPECIALISED void few_add(cpu_dtype dtype, int queries, int64_t size, const void 
   }
 }
 
-/* ---------------------------------------------------------------------- a function for each type and number of queries
- */
+/* ------------------------------------------------------------------- a function for each type and number of queries */
 
 typedef void (*few_multiply_fn)(int64_t size, const float *query, const void *const *keys, int64_t n, float *scores,
                                 int64_t stride);

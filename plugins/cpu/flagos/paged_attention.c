@@ -107,8 +107,7 @@ static float base_of(float most) {
   return most == -INFINITY ? 0 : most;
 }
 
-/* ------------------------------------------------------------------------------------------------- rows of the cache
- */
+/* ------------------------------------------------------------------------------------------------ rows of the cache */
 
 static void load_row(const cpu_cache *cache, float scale, const void *row, float *to, int64_t size) {
   if (!cache->scale) {
@@ -317,8 +316,7 @@ static void few_task(const task *t, areas a) {
     }
 }
 
-/* ------------------------------------------------------------------------------------------------------------- tiles
- */
+/* ------------------------------------------------------------------------------------------------------------ tiles */
 
 /* sums [HEIGHT, width] (+)= factors [HEIGHT, k] columns [k, width] */
 static void multiply(int64_t k, tile_factors factors, const float *columns, int64_t width, bool accumulate,
@@ -508,8 +506,7 @@ static void tile_task(const task *t, areas a) {
     end_panel(t, &panels[i], a.key);
 }
 
-/* ------------------------------------------------------------------------------------------------------------- tasks
- */
+/* ------------------------------------------------------------------------------------------------------------ tasks */
 
 /* Is each query of the sequence a task of its own? */
 static bool has_few_rows(const attention *all, int64_t queries) {

@@ -88,8 +88,7 @@ CPU_TEMPLATE void store_lanes(cpu_dtype dtype, const cpu_plane *plane, int64_t r
   }
 }
 
-/* -------------------------------------------------------------------------------------------------------- in and out
- */
+/* ------------------------------------------------------------------------------------------------------- in and out */
 
 void cpu_plane_load(const cpu_plane *plane, int64_t rows, int64_t lanes, float *to, int64_t width) {
   int64_t loaded = plane->data ? lanes : 0;

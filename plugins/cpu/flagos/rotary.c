@@ -243,8 +243,7 @@ static fl_status dual_chunk_rotary_embedding(void *self, fl_call *call) {
   return cpu_parallel_for(dual.rotary.tokens, cpu_grain(work), embed_dual_chunk, &dual);
 }
 
-/* --------------------------------------------------------------------------------------------- with a norm before it
- */
+/* -------------------------------------------------------------------------------------------- with a norm before it */
 
 /* `row` = one head in float, normalised. */
 static void normalise_head(const cpu_norm_rope *fused, const float *weight, const char *in, int64_t size, float *row) {
@@ -314,8 +313,7 @@ static fl_status fused_qk_norm_rope(void *self, fl_call *call) {
   return status ? fl_fail(call, status, "no memory for a head of %lld elements", (long long)fused.value.size) : FL_OK;
 }
 
-/* ----------------------------------------------------------------------------------------- with three positions each
- */
+/* ---------------------------------------------------------------------------------------- with three positions each */
 
 /* Pairs of the block that lie in [begin, end), from the rows of a position. */
 static void load_section(const cpu_mrope *mrope, int64_t position, int64_t begin, int64_t end, rotary_angles *angles) {

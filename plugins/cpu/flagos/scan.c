@@ -49,8 +49,7 @@ static lanes_scratch divide(float *memory, int64_t states) {
   return s;
 }
 
-/* --------------------------------------------------------------------------------------------------------- one token
- */
+/* -------------------------------------------------------------------------------------------------------- one token */
 
 /* h = exp(delta a) h + delta u b; u becomes what c makes of h. */
 static void advance(int64_t states, const float *restrict delta, const float *restrict a, const float *restrict b,
@@ -82,8 +81,7 @@ static void advance_at_once(int64_t states, const float *restrict delta, float a
   memcpy(u, sum, sizeof sum);
 }
 
-/* ---------------------------------------------------------------------------------------------------- a tile of them
- */
+/* --------------------------------------------------------------------------------------------------- a tile of them */
 
 static void limit_steps(const lanes_scan *scan, const lanes_scratch *s, int64_t n) {
   for (int64_t t = 0; t < n; t++)
@@ -132,8 +130,7 @@ static void scan_tile(const lanes_scan *scan, const lanes_scratch *s, int64_t fi
   cpu_plane_store(&out, n, scan->lanes, s->u, LANES);
 }
 
-/* ---------------------------------------------------------------------------------------------------- a block of lanes
- */
+/* ------------------------------------------------------------------------------------------------- a block of lanes */
 
 static void scan_sequence(const lanes_scan *scan, const lanes_scratch *s, const cpu_sequence *sequence) {
   int64_t end = sequence->begin + sequence->length;
@@ -167,8 +164,7 @@ static void scan_lanes(const lanes_scan *scan, const lanes_scratch *s) {
   write_zeros(scan, cpu_sequences_end(scan->sequences), scan->sequences->tokens);
 }
 
-/* ---------------------------------------------------------------------------------------------------------- all blocks
- */
+/* ------------------------------------------------------------------------------------------------------- all blocks */
 
 typedef struct scan_loop {
   const void *scan;

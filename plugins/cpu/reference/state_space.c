@@ -22,8 +22,7 @@ static float step_size(float delta, const cpu_array *bias, int64_t i, bool soft)
   return soft ? softplus(delta) : delta;
 }
 
-/* -------------------------------------------------------------------------------------------------------- convolution
- */
+/* ------------------------------------------------------------------------------------------------------ convolution */
 
 /* Input `t` of a sequence; before its first one the state, oldest first. */
 static float conv_input(const cpu_conv *conv, const cpu_sequence *sequence, int64_t channel, int64_t t) {
@@ -65,8 +64,7 @@ fl_status cpu_reference_conv(fl_call *call, const cpu_conv *conv) {
   return FL_OK;
 }
 
-/* ----------------------------------------------------------------------------------------------------- selective scan
- */
+/* --------------------------------------------------------------------------------------------------- selective scan */
 
 /* One step of a channel, from its state `h`. */
 static float scan_step(const cpu_scan *scan, int64_t channel, int64_t t, float *h) {
@@ -108,8 +106,7 @@ fl_status cpu_reference_scan(fl_call *call, const cpu_scan *scan) {
   return FL_OK;
 }
 
-/* --------------------------------------------------------------------------------------------------------- chunk scan
- */
+/* ------------------------------------------------------------------------------------------------------- chunk scan */
 
 /* One step of element `p` of a head, from its row `h` of the state. */
 static float ssd_step(const cpu_ssd *scan, int64_t head, int64_t p, int64_t t, float *h) {

@@ -113,8 +113,7 @@ struct limited_situ_gate {
   }
 };
 
-/* -------------------------------------------------------------------------------------------- element-wise: formulas
- */
+/* ------------------------------------------------------------------------------------------- element-wise: formulas */
 
 struct gelu_element {
   template <typename T> static GPU_METHOD float of(const parameters &, float x) {

@@ -161,8 +161,7 @@ template <typename T, int ROWS> GPU_DEVICE void multiply(const product &a) {
     multiply_tile<T, ROWS, 1>(a, expert);
 }
 
-/* ----------------------------------------------------------------------------------------------------------- batches
- */
+/* ---------------------------------------------------------------------------------------------------------- batches */
 
 /* A batch that no expert has rows in is a product, too, of its own rows and any weight. */
 GPU_DEVICE void point_to(const gpu_experts_matrices &m, uint32_t batch, int expert) {
@@ -249,8 +248,7 @@ template <typename T> GPU_DEVICE void fill_rows(const gpu_experts_fill_arguments
 BATCH_KERNELS(f16, gpu_f16)
 BATCH_KERNELS(bf16, gpu_bf16)
 
-/* -------------------------------------------------------------------------------------------------------------- sums
- */
+/* ------------------------------------------------------------------------------------------------------------- sums */
 
 /* A block takes columns of a token. */
 template <typename T> GPU_DEVICE void add_experts(const gpu_experts_sum_arguments &a) {

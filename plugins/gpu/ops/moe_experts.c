@@ -50,8 +50,7 @@ static bool is_of(const DLTensor *tensor, gpu_dtype dtype) {
   return !tensor || gpu_dtype_of(tensor) == dtype;
 }
 
-/* ----------------------------------------------------------------------------------------------------------- reading
- */
+/* ---------------------------------------------------------------------------------------------------------- reading */
 
 void *gpu_experts_piece(const fl_call *call, gpu_experts *e, size_t size) {
   enum { ALIGNMENT = 256 };
@@ -137,8 +136,7 @@ fl_status gpu_experts_check_workspace(const gpu_op *op, fl_call *call, const gpu
                  e->workspace);
 }
 
-/* ------------------------------------------------------------------------------------------------------------- steps
- */
+/* ------------------------------------------------------------------------------------------------------------ steps */
 
 /* As the op grouped_topk does it, or, without groups, as topk_softmax, in float32. */
 fl_status gpu_experts_route(const gpu_op *op, fl_call *call, gpu_experts *e) {
@@ -201,8 +199,7 @@ fl_status gpu_experts_add(const gpu_op *op, fl_call *call, const gpu_experts *e,
   return gpu_launch(op, call, &add_experts[e->dtype], &shape, &arguments);
 }
 
-/* --------------------------------------------------------------------------------------------- by kernels of our own
- */
+/* -------------------------------------------------------------------------------------------- by kernels of our own */
 
 /* Many rows to a tile where an expert has many tokens on average. As many tiles as it may take: each expert, and what
  * is for none of them, has at most one that is not full. */

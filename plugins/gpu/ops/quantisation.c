@@ -88,8 +88,7 @@ static fl_status read_call(const gpu_op *op, fl_call *call, bool by_row, gpu_qua
   return status;
 }
 
-/* --------------------------------------------------------------------------------------------------------- launches
- */
+/* --------------------------------------------------------------------------------------------------------- launches */
 
 static fl_status quantise_tokens(const gpu_op *op, fl_call *call, gpu_quant_arguments *a, gpu_dtype dtype) {
   enum { LEAST = 64, EACH = 2 }; /* a multiple of every warp's width; vectors that a thread keeps */

@@ -30,8 +30,7 @@ static int is_number(const aclOpExecutor *e, int index) {
   return is_float(e, index) || type == I32 || type == I64;
 }
 
-/* ---------------------------------------------------------------------------------------------------------- one tensor
- */
+/* ------------------------------------------------------------------------------------------------------- one tensor */
 
 /* self, out; `f` are scalars. In place both are the same. */
 #define ELEMENT_WISE(name, formula)                                                                                    \
@@ -133,8 +132,7 @@ int aclnnInplaceZeroGetWorkspaceSize(aclTensor *self, uint64_t *workspace_size, 
 }
 PHASE_2(InplaceZero)
 
-/* ------------------------------------------------------------------------------------------------------- with a scalar
- */
+/* ---------------------------------------------------------------------------------------------------- with a scalar */
 
 /* As the tensor's type has it. Scalars that go with float16 are rounded to it, but for 950. */
 static double scalar_for(const aclTensor *self, const aclScalar *scalar) {
@@ -216,8 +214,7 @@ COMPARISON(GtScalar, compute_gt, ANY_CHIP)
 COMPARISON(LeScalar, compute_le, ANY_CHIP)
 COMPARISON(LtScalar, compute_lt, BIG_CHIP)
 
-/* --------------------------------------------------------------------------------------------------------- two tensors
- */
+/* ------------------------------------------------------------------------------------------------------ two tensors */
 
 /* out, self, other; products and quotients of 16 bits are exact enough in double to be rounded once. */
 #define OF_TWO(name, formula)                                                                                          \
@@ -375,8 +372,7 @@ int aclnnSWhereGetWorkspaceSize(const aclTensor *condition, const aclTensor *sel
 }
 PHASE_2(SWhere)
 
-/* -------------------------------------------------------------------------------------------------- along dimensions
- */
+/* ------------------------------------------------------------------------------------------------- along dimensions */
 
 enum { SUM, MEAN, MOST };
 

@@ -40,8 +40,7 @@ enum { N_COUNTERS = sizeof counters / sizeof counters[0], N_PRESENT = 12 };
 static char log_text[LOG_SIZE];
 static size_t log_length;
 
-/* ---------------------------------------------------------------------------------------------------------- settings
- */
+/* --------------------------------------------------------------------------------------------------------- settings */
 
 static struct setting *find_setting(const char *name, int make) {
   for (int i = 0; i < MAX_SETTINGS; i++) {
@@ -153,8 +152,7 @@ int stand_in_chip(void) {
                                               : 0;
 }
 
-/* ------------------------------------------------------------------------------------------------ counters and notes
- */
+/* ----------------------------------------------------------------------------------------------- counters and notes */
 
 void stand_in_add(const char *counter, int64_t n) {
   stand_in_lock();

@@ -191,8 +191,7 @@ static int compute_squared_relu(aclOpExecutor *e) {
 UNARY(FastGelu, compute_fast_gelu, BIG_CHIP)
 UNARY(SquaredRelu, compute_squared_relu, BIG_CHIP)
 
-/* -------------------------------------------------------------------------------------------------------------- norms
- */
+/* ------------------------------------------------------------------------------------------------------------ norms */
 
 enum { NORM_X, GAMMA, Y, RSTD, X2, X_OUT };
 

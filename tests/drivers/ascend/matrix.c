@@ -7,8 +7,7 @@
 
 #define AS_CPU(view, e, index) fl_tensor(as_cpu(&(view), &(e)->tensors[index]))
 
-/* ---------------------------------------------------------------------------------------------------------- products
- */
+/* --------------------------------------------------------------------------------------------------------- products */
 
 /* A matrix [k, n], transposed and compact, for the reference's weight [n, k]. */
 static void *transposed(const aclTensor *matrix, aclTensor *made) {
@@ -213,8 +212,7 @@ int aclnnGroupedMatmulV4GetWorkspaceSize(
 }
 PHASE_2(GroupedMatmulV4)
 
-/* --------------------------------------------------------------------------------------------------------- embedding
- */
+/* -------------------------------------------------------------------------------------------------------- embedding */
 
 static int compute_embedding(aclOpExecutor *e) {
   cpu_tensor_view weight, indices, out;
@@ -244,8 +242,7 @@ int aclnnEmbeddingGetWorkspaceSize(const aclTensor *weight, const aclTensor *ind
 }
 PHASE_2(Embedding)
 
-/* ------------------------------------------------------------------------------------------------------- convolution
- */
+/* ------------------------------------------------------------------------------------------------------ convolution */
 
 enum { STRIDE, PADDING, DILATION };
 

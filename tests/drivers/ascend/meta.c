@@ -50,8 +50,7 @@ static aclOpExecutor *executors;
   stand_in_add(counter, -1);                                                                                           \
   return 0
 
-/* ------------------------------------------------------------------------------------------------------- descriptors
- */
+/* ------------------------------------------------------------------------------------------------------ descriptors */
 
 int element_size(int type) {
   return type == F64 || type == I64                               ? 8
@@ -145,8 +144,7 @@ int aclDestroyTensorList(const aclTensorList *list) {
   DESTROY(aclTensorList, list, "lists");
 }
 
-/* --------------------------------------------------------------------------------------------------------- executors
- */
+/* -------------------------------------------------------------------------------------------------------- executors */
 
 static aclOpExecutor *make_executor(void) {
   MAKE(aclOpExecutor, executors, "executors");
@@ -220,8 +218,7 @@ int run(const char *name, void *workspace, uint64_t size, aclOpExecutor *executo
   return code ? code : stand_in_queue(executor, workspace, size, stream);
 }
 
-/* ---------------------------------------------------------------------------------------------------------- questions
- */
+/* -------------------------------------------------------------------------------------------------------- questions */
 
 int present(const aclOpExecutor *e, int index) {
   return e->tensors[index].magic == ALIVE;
@@ -252,8 +249,7 @@ int same_type(const aclOpExecutor *e, int a, int b) {
   return e->tensors[a].type == e->tensors[b].type;
 }
 
-/* ----------------------------------------------------------------------------------------------------------- elements
- */
+/* --------------------------------------------------------------------------------------------------------- elements */
 
 static void *address(const aclTensor *tensor, int64_t index) {
   int64_t at = tensor->offset;

@@ -85,8 +85,7 @@ int aclnnAscendQuantV3GetWorkspaceSize(const aclTensor *x, const aclTensor *scal
 }
 PHASE_2(AscendQuantV3)
 
-/* ---------------------------------------------------------------------------------------------------------- products
- */
+/* --------------------------------------------------------------------------------------------------------- products */
 
 enum { X1, X2, SCALE, PER_TOKEN, OUT, BIAS };
 

@@ -31,8 +31,7 @@ EXPORT int aclrtMallocHost(void **memory, size_t size);
 EXPORT int aclrtFreeHost(void *memory);
 EXPORT int aclrtQueryDeviceStatus(int32_t device, int *status);
 
-/* ------------------------------------------------------------------------------------------------------------ devices
- */
+/* ---------------------------------------------------------------------------------------------------------- devices */
 
 /* A context that was reset is gone for every thread. */
 int stand_in_has_context(void) {
@@ -179,8 +178,7 @@ int aclrtQueryDeviceStatus(int32_t device, int *status) {
   return 0;
 }
 
-/* ------------------------------------------------------------------------------------------------------------- memory
- */
+/* ----------------------------------------------------------------------------------------------------------- memory */
 
 typedef struct memory_block {
   struct memory_block *next;

@@ -69,8 +69,7 @@ struct aclOpExecutor {
   aclOpExecutor *next;
 };
 
-/* ----------------------------------------------------------------------------------------------------------- control
- */
+/* ---------------------------------------------------------------------------------------------------------- control */
 
 enum chip { A2 = 1, A3 = 2, P310 = 4, A5 = 8, ANY_CHIP = 15, BIG_CHIP = 11 };
 int stand_in_chip(void);
@@ -89,8 +88,7 @@ void stand_in_add(const char *counter, int64_t n);
 void stand_in_lock(void);
 void stand_in_unlock(void);
 
-/* ----------------------------------------------------------------------------------------------------------- runtime
- */
+/* ---------------------------------------------------------------------------------------------------------- runtime */
 
 /* Does the thread have a device? */
 int stand_in_has_context(void);
@@ -101,8 +99,7 @@ int stand_in_queue(aclOpExecutor *executor, void *workspace, uint64_t size, void
 /* Is it all inside one block of device memory that is not freed? */
 int stand_in_is_device_memory(const void *memory, size_t size);
 
-/* --------------------------------------------------------------------------------------------------------- operators
- */
+/* -------------------------------------------------------------------------------------------------------- operators */
 
 /*
  * Phase 1. NULL with *status set: an error was ordered, the thread has no device, or the chip has no kernel for it.

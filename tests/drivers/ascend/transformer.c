@@ -7,8 +7,7 @@
 
 #define AS_CPU(view, e, index) fl_tensor(as_cpu(&(view), &(e)->tensors[index]))
 
-/* ------------------------------------------------------------------------------------------------- rotary embeddings
- */
+/* ------------------------------------------------------------------------------------------------ rotary embeddings */
 
 enum { POSITIONS, QUERY, KEY, CACHE, QUERY_OUT, KEY_OUT };
 
@@ -138,8 +137,7 @@ int aclnnRotaryPositionEmbeddingGetWorkspaceSize(const aclTensor *x, const aclTe
 }
 PHASE_2(RotaryPositionEmbedding)
 
-/* ----------------------------------------------------------------------------------------------------------- routing
- */
+/* ---------------------------------------------------------------------------------------------------------- routing */
 
 /* Weights of the reference are float32; the operator's have the type of x. */
 static aclTensor float_like(const aclTensor *tensor, float **memory) {
@@ -354,8 +352,7 @@ int aclnnMoeTokenUnpermuteGetWorkspaceSize(const aclTensor *permuted, const aclT
 }
 PHASE_2(MoeTokenUnpermute)
 
-/* --------------------------------------------------------------------------------------------------------- attention
- */
+/* -------------------------------------------------------------------------------------------------------- attention */
 
 /* query, key, value, out */
 static int compute_attention(aclOpExecutor *e) {

@@ -151,8 +151,7 @@ int cublasLtMatmulPreferenceSetAttribute(void *set, int attribute, const void *v
   return SUCCESS;
 }
 
-/* ------------------------------------------------------------------------------------------------------------ checks
- */
+/* ----------------------------------------------------------------------------------------------------------- checks */
 
 static int type_of(int type) {
   return type == R_32F ? PRODUCT_F32 : type == R_16F ? PRODUCT_F16 : type == R_16BF ? PRODUCT_BF16 : PRODUCT_N_TYPES;

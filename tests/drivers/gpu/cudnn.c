@@ -279,8 +279,7 @@ int cudnnBackendSetAttribute(descriptor *d, int name, int type, int64_t count, c
   return SUCCESS;
 }
 
-/* ------------------------------------------------------------------------------------------------------------ checks
- */
+/* ----------------------------------------------------------------------------------------------------------- checks */
 
 static bool is_virtual(const descriptor *tensor) {
   return *(const unsigned char *)value_of(tensor, 907);

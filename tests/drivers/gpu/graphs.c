@@ -33,8 +33,7 @@ typedef struct capture {
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static capture *captures;
 
-/* ------------------------------------------------------------------------------------------------------------ graphs
- */
+/* ----------------------------------------------------------------------------------------------------------- graphs */
 
 static graph *make_graph(void) {
   graph *made = calloc(1, sizeof *made);
@@ -102,8 +101,7 @@ int standin_destroy_instance(graph *g) {
   return code;
 }
 
-/* ---------------------------------------------------------------------------------------------------------- captures
- */
+/* --------------------------------------------------------------------------------------------------------- captures */
 
 /* Of the capture that the stream is in. With the lock held. */
 static capture *find_capture(void *stream, member **found) {

@@ -183,8 +183,7 @@ int standin_release_async(void *memory, void *stream) {
   return standin_queue_task(t);
 }
 
-/* ------------------------------------------------------------------------------------------------------- host memory
- */
+/* ------------------------------------------------------------------------------------------------------ host memory */
 
 int standin_allocate_host(void **memory, size_t size, unsigned flags) {
   int code = STANDIN_BEGIN;

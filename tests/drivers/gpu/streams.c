@@ -35,8 +35,7 @@ static atomic_ulong numbers, ticks;
  * another stream runs that one's. */
 static pthread_mutex_t running = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
 
-/* ------------------------------------------------------------------------------------------------------------- tasks
- */
+/* ------------------------------------------------------------------------------------------------------------ tasks */
 
 standin_task *standin_make_task(int (*run)(const standin_task *task), void *stream, size_t size) {
   standin_task *t = calloc(1, sizeof *t + size);
@@ -141,8 +140,7 @@ int standin_queue_task(standin_task *t) {
   return 0;
 }
 
-/* ----------------------------------------------------------------------------------------------- kernels and the like
- */
+/* --------------------------------------------------------------------------------------------- kernels and the like */
 
 typedef struct launch {
   const grid_kernel *kernel;
@@ -250,8 +248,7 @@ int standin_capturing(void *stream, int *status) {
   return standin_check(0);
 }
 
-/* ----------------------------------------------------------------------------------------------------------- streams
- */
+/* ---------------------------------------------------------------------------------------------------------- streams */
 
 int standin_priorities(int *least, int *greatest) {
   int code = STANDIN_BEGIN;

@@ -34,8 +34,7 @@ enum {
   STANDIN_CAPTURE_WRONG_THREAD = 908
 };
 
-/* ------------------------------------------------------------------------------------------------------ entry points
- */
+/* ----------------------------------------------------------------------------------------------------- entry points */
 
 #ifdef STANDIN_LEAN
 #define cuStreamCreateWithPriority   of_a_later_driver_1
@@ -80,8 +79,7 @@ GPU_WORK_FUNCTIONS(STANDIN_ENTRY)
 int standin_begin(const char *function);
 #define STANDIN_BEGIN standin_begin(__func__ + sizeof "standin_" - 1)
 
-/* ------------------------------------------------------------------------------------------------------------- tasks
- */
+/* ------------------------------------------------------------------------------------------------------------ tasks */
 
 typedef struct standin_task {
   struct standin_task *next;
@@ -112,8 +110,7 @@ bool standin_is_here(void *stream);
 /* Has work that nobody has waited for yet. */
 bool standin_has_work(void *stream);
 
-/* ---------------------------------------------------------------------------------------------------------- captures
- */
+/* --------------------------------------------------------------------------------------------------------- captures */
 
 /* Does the stream's capture take the task? Then *code is what becomes of it. */
 bool standin_capture_takes(standin_task *task, int *code);

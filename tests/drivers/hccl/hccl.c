@@ -40,8 +40,7 @@ HCCL_FUNCTIONS(EXPORTED)
 HCCL_OPTIONAL(EXPORTED)
 #undef EXPORTED
 
-/* ------------------------------------------------------------------------------------------------------ what it takes
- */
+/* ---------------------------------------------------------------------------------------------------- what it takes */
 
 static HcclResult result_of(ncclResult_t result) {
   static const HcclResult results[] = {[ncclUnhandledCudaError] = HCCL_E_RUNTIME, [ncclSystemError] = HCCL_E_SYSCALL,
@@ -199,8 +198,7 @@ HcclResult HcclRecv(void *recv, uint64_t count, HcclDataType type, uint32_t from
   return make(made, type, MOVED, submit);
 }
 
-/* --------------------------------------------------------------------------------------------------- what came later
- */
+/* -------------------------------------------------------------------------------------------------- what came later */
 
 #ifndef HCCL_BARE
 HcclResult HcclGetCommAsyncError(HcclComm comm, HcclResult *found) {

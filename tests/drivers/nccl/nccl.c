@@ -8,8 +8,7 @@ enum { VERSION = 21003 };
 enum { VERSION = 22809 };
 #endif
 
-/* ---------------------------------------------------------------------------------------------------------- joining
- */
+/* ---------------------------------------------------------------------------------------------------------- joining */
 
 #define EXPORTED(name, field, result, arguments) EXPORT result name arguments;
 NCCL_FUNCTIONS(EXPORTED)
@@ -80,8 +79,7 @@ const char *ncclGetErrorString(ncclResult_t result) {
   return result >= 0 && result < (int)(sizeof words / sizeof *words) ? words[result] : "unknown result code";
 }
 
-/* ----------------------------------------------------------------------------------------------------------- groups
- */
+/* ----------------------------------------------------------------------------------------------------------- groups */
 
 ncclResult_t ncclGroupStart(void) {
   return group_begin();
@@ -91,8 +89,7 @@ ncclResult_t ncclGroupEnd(void) {
   return group_finish();
 }
 
-/* ------------------------------------------------------------------------------------------------------ collectives
- */
+/* ------------------------------------------------------------------------------------------------------ collectives */
 
 ncclResult_t ncclAllReduce(const void *send, void *recv, size_t count, ncclDataType_t type, ncclRedOp_t op,
                            ncclComm_t comm, cudaStream_t stream) {
@@ -165,8 +162,7 @@ ncclResult_t ncclRecv(void *recv, size_t count, ncclDataType_t type, int peer, n
       .kind = KIND_RECV, .recv = recv, .count = count, .type = type, .root = peer, .comm = comm, .stream = stream});
 }
 
-/* ----------------------------------------------------------------------------------------------------- what came later
- */
+/* -------------------------------------------------------------------------------------------------- what came later */
 
 #ifndef NCCL_OLD
 const char *ncclGetLastError(ncclComm_t comm) {
