@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Times collectives of the communicators of this machine, by size: shm between processes that flhost launch starts, mpi
-between those of mpirun, with collectives made of messages, and with MPI's own. `make bench-communicators` runs it.
+"""Times collectives of the communicators of this machine, by size: shm between processes that flhost launch starts and
+between threads of one, mpi between those of mpirun, with collectives made of messages, and with MPI's own. `make bench-communicators` runs it.
 
 Prints a table, and writes it with the report and a drawing to RESULTS/DATE-communicators-CPU.txt, .json and .svg. What is
 not there is skipped, and why is said. Figures of a busy machine are of no use: the report has its load.
@@ -21,6 +21,7 @@ BIND = ("import os, sys; cpus = sorted(os.sched_getaffinity(0)); "
         "os.sched_setaffinity(0, {cpus[int(os.environ['FLHOST_RANK'])]}); os.execv(sys.argv[1], sys.argv[1:])")
 RUNS = [  # what it is called, the communicator, who starts its ranks, settings
     ("shm", "shm", "launch", {}),
+    ("shm, threads", "shm", "threads", {}),
     ("mpi, of messages", "mpi", "mpirun", {}),
     ("mpi, MPI's own", "mpi", "mpirun", {"VLLM_FL_COMM_TIMEOUT_S": "0"}),
 ]
@@ -46,7 +47,14 @@ def lack(flhost, communicator, launcher):
 
 
 def start(asked, launcher):
+    """The command, and who starts it."""
     fits = asked.ranks <= len(os.sched_getaffinity(0))
+    if launcher == "threads":
+        return [asked.flhost, "bench", "--ranks", str(asked.ranks), "--in-process"]
+    return [*starter(asked, launcher, fits), asked.flhost, "bench"]
+
+
+def starter(asked, launcher, fits):
     if launcher == "launch":
         return [asked.flhost, "launch", "-n", str(asked.ranks), "--", *([sys.executable, "-c", BIND] if fits else [])]
     return ["mpirun", "-n", str(asked.ranks), *(["--bind-to", "core"] if fits else ["--oversubscribe"])]
@@ -54,7 +62,7 @@ def start(asked, launcher):
 
 def time_one(asked, communicator, launcher, settings):
     environment = {**SURROUNDINGS, **os.environ, "VLLM_FL_COMMUNICATOR": communicator, **settings}
-    command = [*start(asked, launcher), asked.flhost, "bench", "--json", *asked.options, "communicator"]
+    command = [*start(asked, launcher), "--json", *asked.options, "communicator"]
     done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, check=False, env=environment)
     if done.returncode:
         sys.exit(f"{' '.join(command)}: exit status {done.returncode}\n{done.stderr}")

@@ -93,6 +93,7 @@ int command_bench(int argc, char **argv) {
   bench_request asked = {.seconds = 0.2, .device = {kDLCPU, 0}, .limits.seconds = TIMEOUT};
   const char *dtype = NULL, *size = NULL, *seconds = NULL, *timeout = NULL, *device = NULL, *old = NULL, *peers = NULL,
              *rotated = NULL, *ranks = NULL;
+  int32_t threads = 0;
   earlier_run earlier = {0};
   const cli_option options[] = {
       {"impl", "ID", "only implementations of that identifier, beside the reference", NULL, &asked.impl},
@@ -108,7 +109,7 @@ int command_bench(int argc, char **argv) {
       {"rotate", "GB", "copies of the tensors, of so many gigabytes together, take turns", NULL, &rotated},
       {"compare", "FILE", "put what an earlier run with --json measured beside this one", NULL, &old},
       CLI_DEVICE_INDEX(&device),
-      {"ranks", "N", "start so many ranks, for the word communicator", NULL, &ranks},
+      {"ranks", "N", "start so many ranks, for the word communicator; with --in-process threads", NULL, &ranks},
       {"timeout", "S", "a call that takes longer hangs (600); 0: none does", NULL, &timeout},
       {"in-process", NULL, "call in this process, for a debugger: a crash ends the command", &asked.limits.in_process,
        NULL},
@@ -123,7 +124,8 @@ int command_bench(int argc, char **argv) {
       "these; above 1 is faster. --peer takes a list separated by commas; PyTorch is that of python3, or of the "
       "program that the environment variable PYTHON names.\n"
       "The word communicator in place of operators: collectives of the ranks that were started with this command, by "
-      "size, as in 'flhost launch -n 2 -- flhost bench communicator', or of those that --ranks starts: of 4 bytes to "
+      "size, as in 'flhost launch -n 2 -- flhost bench communicator', or of those that --ranks starts, with "
+      "--in-process as threads: of 4 bytes to "
       "64 MiB, or of --dims 'bytes: 8 "
       "1024'; float32 unless --dtype says another type. BYTES are those of the larger buffer, GB/S is BYTES over the "
       "time, and BUS GB/S, as NCCL-tests defines it for n ranks, that times 2(n-1)/n of all_reduce, (n-1)/n of "
@@ -152,8 +154,10 @@ int command_bench(int argc, char **argv) {
     cli_error("--dims needs the operator that has these dimensions");
     return EXIT_USAGE;
   }
-  if (ranks)
+  if (ranks && !asked.limits.in_process)
     return cli_start_ranks(ranks, device, first, argc, argv);
+  if (ranks && !(cli_ranks_fit(argc - first, argv + first) && cli_read_ranks(ranks, &threads)))
+    return EXIT_USAGE;
   if (old && !earlier_read(&earlier, old))
     return EXIT_USAGE;
   fl_host *host = cli_open_host(0, &status);
@@ -170,7 +174,7 @@ int command_bench(int argc, char **argv) {
     status = asked.torch ? EXIT_OK : EXIT_USAGE;
   }
   if (!status && cli_is_communicator(argc - first, argv + first))
-    status = cli_bench_communicator(host, &asked);
+    status = cli_bench_communicator(host, &asked, threads);
   else if (!status)
     status = bench(host, &asked, old ? &earlier : NULL, argc - first, argv + first);
   torch_peer_end(asked.torch);

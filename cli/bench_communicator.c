@@ -1,9 +1,9 @@
 /*
  * flhost bench communicator: time and bandwidth of collectives by size, over the ranks that somebody started with this
- * command. What is counted is as in NCCL-tests: `size` is that of the larger buffer, and the bus bandwidth is what the
- * wire between two ranks would carry if the best algorithm were used, so that it can be compared over numbers of ranks.
- * A message from one rank to another is timed as osu_latency does it: half of the way there and back. Beside them
- * memcpy of as many bytes by one thread.
+ * command, or over threads of it. What is counted is as in NCCL-tests: `size` is that of the larger buffer, and the bus
+ * bandwidth is what the wire between two ranks would carry if the best algorithm were used, so that it can be compared
+ * over numbers of ranks. A message from one rank to another is timed as osu_latency does it: half of the way there and
+ * back. Beside them memcpy of as many bytes by one thread.
  */
 #include "cli/bench.h"
 #include "cli/bench_measure.h"
@@ -12,6 +12,7 @@
 #include "cli/table.h"
 
 #include <errno.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -340,10 +341,59 @@ static int time_and_print(bench *b) {
   return exit_status;
 }
 
-int cli_bench_communicator(fl_host *host, const bench_request *asked) {
+/* A rank that is a thread. */
+typedef struct member {
+  bench b;
+  const fl_group_id *id;
+  pthread_t thread;
+  int exit_status;
+} member;
+
+static void *be_member(void *of) {
+  member *m = of;
+  bool is_cpu = m->b.asked->device.device_type == kDLCPU;
+  const fl_group_options options = {.size = sizeof options, .device = is_cpu ? 0 : m->b.rank};
+  fl_status status = fl_group_create(m->b.host, m->id, m->b.rank, m->b.ranks, &options, &m->b.group);
+  m->exit_status = status ? cli_fail(status) : time_and_print(&m->b);
+  fl_group_destroy(m->b.group);
+  return NULL;
+}
+
+static int bench_threads(const bench *of, int32_t ranks) {
+  fl_group_id id;
+  int32_t started = 0;
+  int exit_status = EXIT_OK;
+  fl_status status = fl_group_make_id(of->host, (int32_t)of->asked->device.device_type, &id);
+  if (status)
+    return cli_fail(status);
+  member *all = calloc((size_t)ranks, sizeof *all);
+  if (!all)
+    return cli_no_memory();
+  for (; started < ranks; started++) {
+    all[started] = (member){.b = *of, .id = &id};
+    all[started].b.rank = started;
+    all[started].b.ranks = ranks;
+    if (pthread_create(&all[started].thread, NULL, be_member, &all[started]))
+      break;
+  }
+  if (started < ranks) {
+    cli_error("--ranks: %d of %d threads could be started", started, ranks);
+    exit_status = EXIT_MISMATCH;
+  }
+  for (int32_t i = 0; i < started; i++) {
+    pthread_join(all[i].thread, NULL);
+    exit_status = all[i].exit_status ? all[i].exit_status : exit_status;
+  }
+  free(all);
+  return exit_status;
+}
+
+int cli_bench_communicator(fl_host *host, const bench_request *asked, int32_t threads) {
   bench b = {.host = host, .asked = asked, .type = fl_element_type_of_bit(asked->dtype ? asked->dtype : FL_FLOAT32)};
   if (!choose_sizes(&b))
     return EXIT_USAGE;
+  if (threads)
+    return bench_threads(&b, threads);
   fl_status status = fl_group_create_launched(host, (int32_t)asked->device.device_type, NULL, &b.group);
   if (status)
     return cli_fail(status);

@@ -11,6 +11,12 @@ bool cli_is_communicator(int n, char **words) {
   return n == 1 && !strcmp(words[0], CLI_COMMUNICATOR);
 }
 
+bool cli_ranks_fit(int n, char **words) {
+  if (!cli_is_communicator(n, words))
+    cli_error("--ranks needs the word " CLI_COMMUNICATOR " in place of operators");
+  return cli_is_communicator(n, words);
+}
+
 /* ------------------------------------------------------------------------------------------------------------- JSON */
 
 static json_t *names_json(const char *(*name_of)(int32_t), int32_t n, uint32_t set, bool are_in) {

@@ -211,8 +211,7 @@ static void take_short_option(int argc, char **argv) {
       argv[i] = ranks;
 }
 
-/* `text` NULL: nobody said. false, with a message. */
-static bool read_ranks(const char *text, int32_t *n) {
+bool cli_read_ranks(const char *text, int32_t *n) {
   double amount;
   if (!text)
     return true;
@@ -249,7 +248,7 @@ int command_launch(int argc, char **argv) {
   int first = id ? cli_parse(&syntax, argc, argv, &exit_status) : -1;
   if (!id)
     exit_status = cli_no_memory();
-  else if (first >= 0 && read_ranks(ranks, &n) && !(exit_status = make_id(device, id, FL_GROUP_ID_TEXT)))
+  else if (first >= 0 && cli_read_ranks(ranks, &n) && !(exit_status = make_id(device, id, FL_GROUP_ID_TEXT)))
     exit_status = run_ranks(n, id, argv + first);
   free(id);
   return exit_status;
@@ -276,13 +275,11 @@ int cli_start_ranks(const char *ranks, const char *device, int first, int argc, 
   char **words = calloc((size_t)argc + BEFORE + 1, sizeof *words);
   ssize_t length = readlink("/proc/self/exe", own, sizeof own - 1);
   int exit_status = EXIT_USAGE;
-  if (!cli_is_communicator(argc - first, argv + first)) {
-    cli_error("--ranks needs the word " CLI_COMMUNICATOR " in place of operators");
-  } else if (!number || !type || !words) {
+  if (!number || !type || !words) {
     exit_status = cli_no_memory();
   } else if (length < 0) {
     cli_error("/proc/self/exe cannot be read: %s", strerror(errno));
-  } else {
+  } else if (cli_ranks_fit(argc - first, argv + first)) {
     own[length] = 0;
     type[strcspn(type, ":")] = 0;
     char *const before[BEFORE] = {command, option, number, place, type, end, own};

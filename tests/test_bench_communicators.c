@@ -66,6 +66,7 @@ static void check_files(size_t runs) {
   ck_assert_uint_eq(count(text, "<polyline "), runs * (2 * COLLECTIVES - 1));
   ck_assert_uint_eq(count(text, "<circle "), runs * (2 * COLLECTIVES - 1) * SIZES);
   assert_contains(text, "shm, 2 ranks");
+  assert_contains(text, "shm, threads, 2 ranks");
   assert_contains(text, "half of the time there and back");
   ck_assert_uint_eq(count(text, "</svg>"), 1);
 }
@@ -86,7 +87,7 @@ START_TEST(communicators_are_timed_beside_each_other_and_drawn) {
   assert_contains(said, "written: ");
   if (!has_mpi)
     assert_contains(said, "skip: mpi, of messages: ");
-  check_files(has_mpi ? 3 : 1);
+  check_files(has_mpi ? 4 : 2);
 }
 END_TEST
 
@@ -101,7 +102,7 @@ START_TEST(what_is_not_there_is_skipped) {
   const char *said = run_script(environment, &status);
   ck_assert_msg(!status, "%s", said);
   assert_contains(said, "skip: mpi, MPI's own: no mpirun");
-  check_files(1);
+  check_files(2);
 }
 END_TEST
 

@@ -329,6 +329,22 @@ START_TEST(the_benchmark_starts_ranks_itself) {
 }
 END_TEST
 
+START_TEST(ranks_are_timed_as_threads) {
+  set_up_ranks();
+  outcome run =
+      FLHOST("bench", "--ranks=2", "--in-process", "--seconds", "0.001", "--dims", "bytes: 8", "communicator");
+  assert_quiet(run);
+  assert_contains(run.out, "communicator 'shm', 2 ranks, device cpu");
+  assert_contains(run.out, "all_reduce             8 ");
+  run = FLHOST("bench", "--ranks=2", "--in-process", "rms_norm");
+  assert_status(run, 2);
+  assert_contains(run.err, "--ranks needs the word communicator in place of operators");
+  run = FLHOST("bench", "--ranks=0", "--in-process", "communicator");
+  assert_status(run, 2);
+  assert_contains(run.err, "--ranks: '0' is not a whole number from 1 to ");
+}
+END_TEST
+
 START_TEST(of_three_ranks_the_parts_are_thirds) {
   set_up_ranks();
   outcome run = FLHOST("launch", "-n", "3", "--", flhost_program(), "bench", "--seconds", "0.001", "--json", "--dtype",
@@ -373,6 +389,7 @@ static void add_tests(TCase *tests) {
   tcase_add_test(tests, groups_that_are_not_kept_apart_are_told);
   tcase_add_test(tests, collectives_are_timed);
   tcase_add_test(tests, the_benchmark_starts_ranks_itself);
+  tcase_add_test(tests, ranks_are_timed_as_threads);
   tcase_add_test(tests, of_three_ranks_the_parts_are_thirds);
   tcase_add_test(tests, sizes_that_make_no_sense_are_refused);
 }
