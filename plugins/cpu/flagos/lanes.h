@@ -24,7 +24,8 @@ enum { LANES = 4, REGISTERS = 24 }; /* of 32: what x86 multiplies with where it 
 enum { LANES = 4, REGISTERS = 16 };
 #endif
 typedef float vector __attribute__((vector_size(4 * LANES), aligned(4), may_alias));
-typedef uint32_t vector_words __attribute__((vector_size(4 * LANES), aligned(2), may_alias));
+/* Weights that are bytes in which two numbers lie may begin anywhere. */
+typedef uint32_t vector_words __attribute__((vector_size(4 * LANES), aligned(1), may_alias));
 
 #define UNROLL _Pragma("GCC unroll 16")
 /* For functions of which the compiler shall make one for each constant that they are called with. */
