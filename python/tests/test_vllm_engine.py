@@ -190,7 +190,7 @@ def vendor(plugin: Path) -> dict[str, str]:
     return {"VLLM_FL_PLUGIN_MODULES": str(plugin), "VLLM_FL_PER_OP": "silu_and_mul=vendor:acme|flagos"}
 
 
-@pytest.mark.parametrize("mode", ["eager", "compiled"])
+@pytest.mark.parametrize("mode", ["eager", pytest.param("compiled", marks=MORE)])
 def test_a_vendors_plugin_wins(scratch: Path, plugins: dict[str, Path], mode: str) -> None:
     result = run(scratch, "qwen3", requests=REQUESTS, eager=mode == "eager", settings=vendor(plugins["right"]))
     assert_right(result, "qwen3", silu_and_mul=ACME)
