@@ -76,6 +76,7 @@ void run_device_ranks(worker *workers, const char *communicator, int32_t device_
   }
   for (int32_t i = 0; i < ranks; i++)
     pthread_join(workers[i].thread, NULL);
+  pthread_barrier_destroy(&started);
 }
 
 void as_device_ranks(const char *communicator, int32_t device_type, int32_t ranks, rank_body body) {

@@ -309,6 +309,20 @@ START_TEST(collectives_are_timed) {
 }
 END_TEST
 
+/* Two ranks that the benchmark starts by itself, processes, or threads: `how` is the option for it, or any other. */
+static void check_ranks_of_bench(const char *how) {
+  outcome run = FLHOST("bench", "--ranks=2", how, "--seconds", "0.001", "--dims", "bytes: 8", "communicator");
+  assert_quiet(run);
+  assert_contains(run.out, "communicator 'shm', 2 ranks, device cpu");
+  assert_contains(run.out, "all_reduce          8 ");
+  run = FLHOST("bench", "--ranks", "2", how, "rms_norm");
+  assert_status(run, 2);
+  assert_contains(run.err, "--ranks needs the word communicator in place of operators");
+  run = FLHOST("bench", "--ranks", "0", how, "communicator");
+  assert_status(run, 2);
+  assert_contains(run.err, "--ranks: '0' is not a whole number from 1 to ");
+}
+
 START_TEST(the_benchmark_starts_ranks_itself) {
   set_up_ranks();
   outcome run = FLHOST("bench", "communicator", "--ranks", "3", "--seconds=0.001", "--size", "large", "--dims",
@@ -317,31 +331,13 @@ START_TEST(the_benchmark_starts_ranks_itself) {
   json_t *report = parse_json(run.out, JSON_OBJECT);
   ck_assert_int_eq(json_integer_value(json_object_get(report, "ranks")), 3);
   ck_assert_double_eq(number_at(json_array_get(json_object_get(report, "rows"), 0), "bytes"), 600);
-  run = FLHOST("bench", "--ranks=2", "--seconds", "0.001", "--dims", "bytes: 8", "communicator");
-  assert_quiet(run);
-  assert_contains(run.out, "communicator 'shm', 2 ranks, device cpu");
-  run = FLHOST("bench", "--ranks", "2", "rms_norm");
-  assert_status(run, 2);
-  assert_contains(run.err, "--ranks needs the word communicator in place of operators");
-  run = FLHOST("bench", "--ranks", "0", "communicator");
-  assert_status(run, 2);
-  assert_contains(run.err, "--ranks: '0' is not a whole number from 1 to ");
+  check_ranks_of_bench("--dtype=float32");
 }
 END_TEST
 
 START_TEST(ranks_are_timed_as_threads) {
   set_up_ranks();
-  outcome run =
-      FLHOST("bench", "--ranks=2", "--in-process", "--seconds", "0.001", "--dims", "bytes: 8", "communicator");
-  assert_quiet(run);
-  assert_contains(run.out, "communicator 'shm', 2 ranks, device cpu");
-  assert_contains(run.out, "all_reduce          8 ");
-  run = FLHOST("bench", "--ranks=2", "--in-process", "rms_norm");
-  assert_status(run, 2);
-  assert_contains(run.err, "--ranks needs the word communicator in place of operators");
-  run = FLHOST("bench", "--ranks=0", "--in-process", "communicator");
-  assert_status(run, 2);
-  assert_contains(run.err, "--ranks: '0' is not a whole number from 1 to ");
+  check_ranks_of_bench("--in-process");
 }
 END_TEST
 

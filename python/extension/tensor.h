@@ -93,8 +93,7 @@ void fl_py_cannot_allocate(const fl_py_place *place);
 /* Is its first element aligned to its element type? Kernels rely on it. Else an exception is set. */
 bool fl_py_is_aligned(const DLTensor *tensor, const fl_py_place *place);
 
-/* Does it lie close, in one or two dimensions? DLPack says that without strides, too, and the host checks that soonest.
- */
+/* Does it lie close, in one or two dimensions? DLPack says that without strides, too, which the host checks soonest. */
 static inline bool fl_py_is_plain(const DLTensor *tensor) {
   const int64_t *strides = tensor->strides;
   return strides && ((tensor->ndim == 2 && strides[1] == 1 && strides[0] == tensor->shape[1]) ||

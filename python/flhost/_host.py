@@ -109,9 +109,8 @@ class Host(_core.Host):
 
     def op_order(self, op: str, tokens: Iterable[str]) -> Scope:
         """For a with block: the order of one op, such as ["vendor:acme", "reference"]."""
-        words = (
-            tokens if isinstance(tokens, str) else list(tokens)
-        )  # the policy refuses a string; it is read once, at most
+        # A string is for the policy to refuse; what can be read once is read now, for a block that is entered again.
+        words = tokens if isinstance(tokens, str) else list(tokens)
         return Scope(self, lambda policy: policy.with_op_order(op, words))
 
     def layers(self, op: str) -> list[str]:
