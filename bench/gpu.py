@@ -32,6 +32,7 @@ def parse():
     parser.add_argument("--flhost", default="build/flhost", help="the command")
     parser.add_argument("--device", choices=("cuda", "rocm"), default="cuda")
     parser.add_argument("--results", default="bench/results", help="directory of the result file")
+    parser.add_argument("--eager", action="store_true", help="without torch.compile, which takes seconds for each call")
     parser.add_argument("ops", nargs="*", metavar="OP-or-OPTION", help="of flhost bench; after --")
     return parser.parse_args()
 
@@ -72,10 +73,10 @@ def find_torch():
     return None if torch.cuda.is_available() else "PyTorch is not measured: it finds no GPU"
 
 
-def peers():
+def peers(eager):
     """What flhost bench is to put beside the operators, and why not all of it. Inductor needs Triton on a GPU."""
     reason = find_torch()
-    compiles = importlib.util.find_spec("triton") is not None
+    compiles = not eager and importlib.util.find_spec("triton") is not None
     return ([] if reason else ["--peer", "torch,torch.compile" if compiles else "torch"]), reason
 
 
@@ -131,7 +132,7 @@ def main():
     asked = parse()
     try:
         hardware = find_device(asked.flhost, asked.device)
-        beside, reason = peers()
+        beside, reason = peers(asked.eager)
         report, status = time_flhost(asked.flhost, asked.device, [*beside, *asked.ops])
     except Nothing as nothing:
         print(f"skip: bench-{asked.device}: {nothing}")

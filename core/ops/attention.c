@@ -166,7 +166,7 @@ const fl_op_def fl_op_merge_attn_states = {
         "m = max(prefix_lse, suffix_lse), w = exp(lse - m) of each part; out = (w_p prefix_output + w_s "
         "suffix_output) / (w_p + w_s), lse = log(w_p + w_s) + m; +inf counts as -inf; where both are -inf, out = "
         "prefix_output and lse = -inf (vLLM: kernel merge_attn_states)",
-    .cases = "n: 1 7 83 0 512; h: 1 4 16; d: 16 64 80",
+    .cases = "n: 1 7 83 0 512; h: 1 4 16; d: 16 64 80; prefix_output: moderate; suffix_output: moderate",
     .flops = "3*numel(out) + 10*numel(lse)",
     .bench = "n: 1 128 4096; h: 32; d: 128",
 };

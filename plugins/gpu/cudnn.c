@@ -50,6 +50,7 @@ static fl_status describe(int code, char *words, size_t size) {
     return FL_ENOMEM;
   default:
     return code / 1000 == CUDNN_STATUS_NOT_SUPPORTED / 1000      ? FL_ENOTSUP
+           : code / 1000 == CUDNN_STATUS_BAD_PARAM / 1000        ? FL_ENOTSUP
            : code / 1000 == CUDNN_STATUS_EXECUTION_FAILED / 1000 ? FL_EDEVICE
                                                                  : FL_EINTERNAL;
   }
@@ -163,7 +164,17 @@ static bool is_empty(const cudnn_form *f, int which) {
   return empty;
 }
 
-/* What the library would not take in any form. */
+/* Do its elements lie side by side, in whatever order? */
+static bool has_gaps(const cudnn_form *f, int which) {
+  int64_t last = 0, n = 1;
+  for (int d = 0; d < f->ndim; d++) {
+    last += (f->shape[which][d] - 1) * f->strides[which][d];
+    n *= f->shape[which][d];
+  }
+  return last + 1 != n;
+}
+
+/* What the library would not take in any form. That a weight has gaps it says when the plan runs. */
 static const char *find_fault(const cudnn_form *f) {
   if (is_empty(f, CUDNN_X) || is_empty(f, CUDNN_WEIGHT))
     return "nothing to add up";
@@ -171,6 +182,8 @@ static const char *find_fault(const cudnn_form *f) {
     for (int d = 0; d < f->ndim && (which != CUDNN_BIAS || f->bias); d++)
       if (f->strides[which][d] < 1)
         return "elements that lie in one place, or backwards";
+  if (has_gaps(f, CUDNN_WEIGHT))
+    return "a weight with gaps between its elements";
   return NULL;
 }
 

@@ -19,14 +19,14 @@ typedef struct gpu_product {
   /* More than 0: that many such products at once, and x, weight and out are arrays in device memory of as many
    * addresses, all multiples of GPU_BATCH_ALIGNMENT, read when the stream gets there. There is no bias. */
   int32_t batch;
-  bool onto; /* a batch: added to what stands in out */
+  bool onto; /* added to what stands in out, such as a bias in every row; then there is no other */
 } gpu_product;
 
 enum { GPU_BATCH_ALIGNMENT = GPU_VECTOR, GPU_MOST_BATCH = 65535 };
 
 typedef struct gpu_math_library {
   gpu_library base;
-  bool adds_bias;              /* itself; else the bias must stand in every row of `out` before the product */
+  bool adds_bias;              /* itself; else a product has none */
   bool (*takes_batches)(void); /* once the library is open; NULL: it does not */
   /* The workspace that the fastest way wants; a status where there is no way. */
   int (*workspace)(int ordinal, void *handle, const gpu_product *product, size_t *size);

@@ -70,7 +70,7 @@ static int multiply(int ordinal, void *handle, const gpu_product *p, void *works
     code = rocblas.set_workspace(handle, workspace, size);
   if (!code)
     code = rocblas.gemm(handle, OP_TRANSPOSE, OP_NONE, (int)p->n, (int)p->m, (int)p->k, &one, p->weight, type,
-                        (int)p->weight_stride, p->x, type, (int)p->x_stride, p->bias ? &one : &zero, p->out, type,
+                        (int)p->weight_stride, p->x, type, (int)p->x_stride, p->onto ? &one : &zero, p->out, type,
                         ld_out, p->out, type, ld_out, TYPE_F32, 0, 0, 0);
   pthread_mutex_unlock(&lock);
   return code == PERFORMANCE_DEGRADED ? SUCCESS : code;

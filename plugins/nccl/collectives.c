@@ -34,12 +34,18 @@ static char *at(const void *buffer, int64_t element, const fl_collective *c) {
 
 typedef ncclResult_t step_fn(fl_rank *rank, const fl_collective *c, ncclDataType_t type);
 
+/* The mean of one rank's is the sum, too: with it the library forgets the last of an odd number of float64. */
+static ncclRedOp_t reduction_of(const fl_rank *rank, const fl_collective *c) {
+  return rank->n == 1 && c->reduction == FL_REDUCE_AVG ? ncclSum : (ncclRedOp_t)c->reduction;
+}
+
 static ncclResult_t all_reduce(fl_rank *rank, const fl_collective *c, ncclDataType_t type) {
-  return nccl.all_reduce(c->send, c->recv, (size_t)c->count, type, c->reduction, rank->comm, rank->stream);
+  return nccl.all_reduce(c->send, c->recv, (size_t)c->count, type, reduction_of(rank, c), rank->comm, rank->stream);
 }
 
 static ncclResult_t reduce(fl_rank *rank, const fl_collective *c, ncclDataType_t type) {
-  return nccl.reduce(c->send, c->recv, (size_t)c->count, type, c->reduction, c->root, rank->comm, rank->stream);
+  return nccl.reduce(c->send, c->recv, (size_t)c->count, type, reduction_of(rank, c), c->root, rank->comm,
+                     rank->stream);
 }
 
 static ncclResult_t broadcast(fl_rank *rank, const fl_collective *c, ncclDataType_t type) {
@@ -52,7 +58,7 @@ static ncclResult_t all_gather(fl_rank *rank, const fl_collective *c, ncclDataTy
 }
 
 static ncclResult_t reduce_scatter(fl_rank *rank, const fl_collective *c, ncclDataType_t type) {
-  return nccl.reduce_scatter(c->send, c->recv, (size_t)c->count, type, c->reduction, rank->comm, rank->stream);
+  return nccl.reduce_scatter(c->send, c->recv, (size_t)c->count, type, reduction_of(rank, c), rank->comm, rank->stream);
 }
 
 static ncclResult_t send(fl_rank *rank, const fl_collective *c, ncclDataType_t type) {
@@ -113,7 +119,7 @@ static ncclResult_t reduce_scatter_v(fl_rank *rank, const fl_collective *c, nccl
   for (int root = 0; root < rank->n && !result; root++)
     if (c->recv_counts[root])
       result = nccl.reduce(at(c->send, c->recv_offsets[root], c), root == rank->me ? c->recv : NULL,
-                           (size_t)c->recv_counts[root], type, c->reduction, root, rank->comm, rank->stream);
+                           (size_t)c->recv_counts[root], type, reduction_of(rank, c), root, rank->comm, rank->stream);
   return result;
 }
 

@@ -217,13 +217,19 @@ fl_status nccl_state(void *self, fl_rank *rank) {
   return fl_say(rank->message, rank->message_size, status, "work that was queued before: %s", words);
 }
 
-/* The part is there once the library is done with the group; then the part's ranks come together. */
+/* The part is there once the library is done with the group; then the part's ranks come together. The function says
+ * success while the library is still at it: that the group tells. */
 static ncclResult_t split(fl_rank *rank, int color, int key, fl_rank *made) {
   works_number(&rank->works, WORK_SPLITTING);
-  ncclResult_t result =
-      nccl_await(rank, nccl.split(rank->comm, made ? color : NCCL_SPLIT_NOCOLOR, key, &rank->split, NULL));
+  ncclResult_t begun = ncclSuccess,
+               result = nccl.split(rank->comm, made ? color : NCCL_SPLIT_NOCOLOR, key, &rank->split, NULL);
+  if (!result && rank->polled)
+    result = nccl.get_async_error(rank->comm, &begun);
+  result = nccl_await(rank, result ? result : begun);
   if (result || !made)
     return result;
+  if (!rank->split)
+    return ncclInternalError;
   made->comm = rank->split;
   rank->split = NULL;
   made->polled = rank->polled;

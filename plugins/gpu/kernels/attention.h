@@ -38,6 +38,9 @@ GPU_DEVICE segment part_of(segment all, uint32_t parts, uint32_t part) {
           all.begin + uint32_t(gpu_clamp(int64_t(part) * each + each, 0, count))};
 }
 
+/* Stands for the weight of a key that a query does not see; others are 0 or more, or NaN. */
+constexpr float unseen = -1.0f;
+
 /* Out of shared memory, from a multiple of 16 bytes on. */
 template <int N> GPU_DEVICE void read_floats(const float *from, float (&values)[N]) {
 #pragma unroll

@@ -202,6 +202,20 @@ GPU_DEVICE float gpu_divide_approximately(float a, float b) {
 #endif
 }
 
+/* Of any size: the approximate quotient by more than 2^126 is 0 in CUDA, and AMD's reciprocal of it is. */
+GPU_DEVICE float gpu_divide_in_full_range(float a, float b) {
+#if defined(__CUDACC__)
+  float quotient;
+  asm("div.full.f32 %0, %1, %2;" : "=f"(quotient) : "f"(a), "f"(b));
+  return quotient;
+#elif defined(__HIP__)
+  float scale = fabsf(b) > 0x1p96f ? 0x1p-32f : 1.0f;
+  return scale * gpu_divide_approximately(a, b * scale);
+#else
+  return a / b;
+#endif
+}
+
 /* As exact as a tensor of that type shows. */
 template <typename T> GPU_DEVICE float gpu_exp(float x) {
   if constexpr (T::dtype == GPU_FLOAT32)
@@ -213,6 +227,8 @@ template <typename T> GPU_DEVICE float gpu_exp(float x) {
 template <typename T> GPU_DEVICE float gpu_divide(float a, float b) {
   if constexpr (T::dtype == GPU_FLOAT32)
     return a / b;
+  else if constexpr (T::dtype == GPU_BFLOAT16)
+    return gpu_divide_in_full_range(a, b);
   else
     return gpu_divide_approximately(a, b);
 }

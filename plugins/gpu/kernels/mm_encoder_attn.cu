@@ -142,9 +142,9 @@ template <typename T, int QUERY_BYTES> struct encoder {
       float base = finite_or_zero(above), scale = gpu_exp<T>(most[r] - base), added = 0;
 #pragma unroll
       for (int k = 0; k < 2; k++) {
-        float weight = seen[k] ? gpu_exp<T>(scores[r][k] - base) : 0.0f;
-        added += weight;
-        weights[(x + k * SIDE) * WEIGHTS + mine] = weight;
+        float weight = gpu_exp<T>(scores[r][k] - base);
+        added += seen[k] ? weight : 0.0f;
+        weights[(x + k * SIDE) * WEIGHTS + mine] = seen[k] ? weight : unseen;
       }
       sum[r] = sum[r] * scale + gpu_lanes_reduce<gpu_sum, SIDE>(added);
       most[r] = above;
@@ -156,7 +156,8 @@ template <typename T, int QUERY_BYTES> struct encoder {
     }
   }
 
-  /* MIXED: not all queries see all keys. What one does not see must not reach it even as 0 times infinity. */
+  /* MIXED: not all queries see all keys. What one does not see must not reach it even as 0 times infinity; what it sees
+   * does. */
   template <bool MIXED> GPU_METHOD void add_values(float (&sums)[R][PAIRS][2]) {
 #pragma unroll 2
     for (int k = 0; k < KEYS; k++) {
@@ -173,7 +174,7 @@ template <typename T, int QUERY_BYTES> struct encoder {
         read_pair<T>(value + k * stride + column, pair);
 #pragma unroll
         for (int r = 0; r < R; r++)
-          if (!MIXED || weight[r] != 0) {
+          if (!MIXED || weight[r] != unseen) {
             sums[r][p][0] = fmaf(weight[r], pair[0], sums[r][p][0]);
             sums[r][p][1] = fmaf(weight[r], pair[1], sums[r][p][1]);
           }

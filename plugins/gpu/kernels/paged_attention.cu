@@ -301,9 +301,9 @@ template <typename T, int R, int SIZE> struct paged {
       float base = finite_or_zero(above), shrink = gpu_exp<T>(most[r] - base);
 #pragma unroll
       for (int k = 0; k < 2; k++) {
-        float weight = seen[k] ? gpu_exp<T>(bent[k] - base) : 0.0f;
-        added += weight;
-        weights[(x + k * SIDE) * WEIGHTS + y * R + r] = weight;
+        float weight = gpu_exp<T>(bent[k] - base);
+        added += seen[k] ? weight : 0.0f;
+        weights[(x + k * SIDE) * WEIGHTS + y * R + r] = seen[k] ? weight : unseen;
       }
       sum[r] = sum[r] * shrink + gpu_lanes_reduce<gpu_sum, SIDE>(added);
       most[r] = above;
@@ -315,7 +315,7 @@ template <typename T, int R, int SIZE> struct paged {
     }
   }
 
-  /* What a row does not see must not reach it even as 0 times infinity. */
+  /* What a row does not see must not reach it even as 0 times infinity; what it sees does. */
   GPU_METHOD void add_values(float (&sums)[R][PAIRS][2]) {
 #pragma unroll 2
     for (int k = 0; k < KEYS; k++) {
@@ -332,7 +332,7 @@ template <typename T, int R, int SIZE> struct paged {
         read_pair<T>(tile + k * stride + column, pair);
 #pragma unroll
         for (int r = 0; r < R; r++)
-          if (weight[r] != 0) {
+          if (weight[r] != unseen) {
             sums[r][p][0] = fmaf(weight[r], pair[0], sums[r][p][0]);
             sums[r][p][1] = fmaf(weight[r], pair[1], sums[r][p][1]);
           }

@@ -20,9 +20,17 @@ typedef struct variant {
 
 typedef struct linear {
   DLTensor *x, *out;
+  const void *bias;    /* NULL: none */
   gpu_product product; /* the first */
   gpu_rows rows;       /* of x, out */
 } linear;
+
+/* A product whose rows begin at odd places cuBLASLt makes in steps, and rounds what it adds the bias to. */
+static bool rounds_once_with_bias(const gpu_product *p, int64_t size) {
+  uintptr_t places = (uintptr_t)p->x | (uintptr_t)p->weight | (uintptr_t)p->bias | (uintptr_t)p->out;
+  uint64_t steps = (uint64_t)(p->x_stride | p->weight_stride | p->out_stride | p->n) * (uint64_t)size;
+  return gpu_math.adds_bias && !(places % GPU_VECTOR) && !(steps % GPU_VECTOR);
+}
 
 /* FL_ENOTSUP, with a static string why, for what the library does not take. */
 static fl_status read_linear(const gpu_op *op, fl_call *call, linear *l, const char **reason) {
@@ -53,6 +61,11 @@ static fl_status read_linear(const gpu_op *op, fl_call *call, linear *l, const c
                              .x_stride = last < 0 ? 0 : l->rows.stride[0][last],
                              .weight_stride = fl_stride(weight, 0),
                              .out_stride = last < 0 ? 0 : l->rows.stride[1][last]};
+  l->bias = l->product.bias;
+  if (l->bias && !rounds_once_with_bias(&l->product, gpu_item_size(x))) {
+    l->product.bias = NULL;
+    l->product.onto = true;
+  }
   return gpu_math_takes(&l->product, reason) ? FL_OK : FL_ENOTSUP;
 }
 
@@ -118,9 +131,9 @@ static fl_status multiply(const gpu_op *op, fl_call *call, const linear *l) {
 /* A product of nothing is 0. */
 static fl_status run_product(const gpu_op *op, fl_call *call, const linear *l) {
   bool nothing = !l->product.k;
-  gpu_linear_arguments arguments = {.bias = l->product.bias};
+  gpu_linear_arguments arguments = {.bias = l->bias};
   fl_status status = FL_OK;
-  if (nothing || (l->product.bias && !gpu_math.adds_bias))
+  if (nothing || l->product.onto)
     status = launch_over_out(op, call, fill_bias, l, &arguments);
   return status || nothing ? status : multiply(op, call, l);
 }

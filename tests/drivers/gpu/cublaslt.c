@@ -257,6 +257,8 @@ int cublasLtMatmul(void *h, const void *op, const void *alpha, const void *a, co
       (!aligned(a, chosen->alignment[0]) || !aligned(b, chosen->alignment[1]) || !aligned(d, chosen->alignment[3]) ||
        (op_->epilogue == 4 && !aligned(op_->bias, chosen->alignment[3]))))
     return EXECUTION_FAILED; /* as if the kernel had met the address */
+  const uint64_t item = la->type == 0 ? 4 : 2, steps = (uint64_t)(la->ld | lb->ld | ld->ld) * item;
+  const bool whole = aligned(a, 16) && aligned(b, 16) && aligned(d, 16) && aligned(op_->bias, 16) && steps % 16 == 0;
   standin_log("%s %d %d %d workspace %zu stream %p", ld->pointers ? "batch" : "matmul", (int)sizes[0], (int)sizes[1],
               (int)sizes[2], workspace_size, stream);
   const product p = {.type = (product_type)type_of(la->type),
@@ -269,6 +271,7 @@ int cublasLtMatmul(void *h, const void *op, const void *alpha, const void *a, co
                      .b = {b, lb->ld, op_->transpose_b},
                      .c = {c, ld->ld, false},
                      .bias = op_->epilogue == 4 ? op_->bias : NULL,
+                     .rounded_before_bias = !whole, /* seen on an H200 */
                      .d = d,
                      .ldd = ld->ld,
                      .workspace = workspace,

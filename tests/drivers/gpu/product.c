@@ -40,6 +40,10 @@ static void run(const void *arguments) {
       sum *= p->alpha;
       if (p->beta != 0) /* else c is not read, so that NaN in it means nothing */
         sum += p->beta * product_load(p->type, p->c.data, place(&p->c, i, j));
+      if (p->bias && p->rounded_before_bias) {
+        product_store(p->type, p->d, i + j * p->ldd, sum);
+        sum = product_load(p->type, p->d, i + j * p->ldd);
+      }
       if (p->bias)
         sum += product_load(p->type, p->bias, i);
       product_store(p->type, p->d, i + j * p->ldd, sum);

@@ -21,7 +21,8 @@ typedef struct product {
   int64_t m, n, k;
   float alpha, beta;
   product_matrix a, b, c;
-  const void *bias; /* may be NULL */
+  const void *bias;         /* may be NULL */
+  bool rounded_before_bias; /* a second time, that is */
   void *d;
   int64_t ldd;
   void *workspace; /* is overwritten, as it may be */
