@@ -229,7 +229,7 @@ check: ## install what is missing, build, and run all tests
 # that, too.
 .PHONY: check-clang
 check-clang: ## all compiled by clang, without warnings, and the tests but for those that take longest, in build/clang
-	@$(MAKE) --no-print-directory check BUILD=$(BUILD)/clang CC=clang CFLAGS='-O1 -g' CPU_OPTIMISE=-O1 CPU_VARIANTS='$(lastword $(CPU_VARIANTS))' COMPILED='$(TESTS:$(BUILD)/%=$(BUILD)/clang/%)' \
+	@$(MAKE) --no-print-directory check BUILD=$(BUILD)/clang CC=clang CFLAGS=-O1 CPU_OPTIMISE=-O1 CPU_VARIANTS='$(lastword $(CPU_VARIANTS))' COMPILED='$(TESTS:$(BUILD)/%=$(BUILD)/clang/%)' \
 	  WITHOUT='$(notdir $(LONG))'
 
 # intercept_tls_get_addr=0: the leak checker of gcc 12 guesses the size of a plugin's thread-local storage from what lies before
@@ -237,19 +237,20 @@ check-clang: ## all compiled by clang, without warnings, and the tests but for t
 # Of the CPU's kernels one instruction set beside the baseline: to compile them takes longest. What starts the command again and
 # again looks at what it says, which is the same; other suites call what it calls. Open MPI, in whose ranks test_mpi runs, leaks
 # memory, has errors of its own under valgrind, and threads that the thread sanitizer does not see into.
-ASAN_LEAVES_OUT = test_verify test_judge test_cli_bench test_bench_kernels test_bench_communicators test_availability test_mpi
+ASAN_LEAVES_OUT = test_verify test_judge test_cli_bench test_bench_kernels test_bench_communicators test_availability test_mpi \
+  test_gpu_command test_ascend_command test_cli_help test_first_minute test_install test_gpu_build
 .PHONY: check-asan
 check-asan: ## nearly all tests with the address and undefined-behaviour sanitizers, in build/asan
 	@FLHOST_SAMPLE=8 ASAN_OPTIONS=detect_leaks=1:strict_string_checks=1:intercept_tls_get_addr=0 UBSAN_OPTIONS=print_stacktrace=1 CK_TIMEOUT_MULTIPLIER=6 \
-	  $(MAKE) --no-print-directory check BUILD=$(BUILD)/asan CPU_VARIANTS='$(lastword $(CPU_VARIANTS))' CFLAGS='-O1 -g -fno-omit-frame-pointer' \
+	  $(MAKE) --no-print-directory check BUILD=$(BUILD)/asan CPU_VARIANTS='$(lastword $(CPU_VARIANTS))' CFLAGS='-O1 -g1 -fno-omit-frame-pointer' \
 	  SANITIZE='-fsanitize=address,undefined -fno-sanitize-recover=undefined' WITHOUT='$(ASAN_LEAVES_OUT)'
 
 # die_after_fork=0: tests fork while other threads run, on purpose. -Wno-tsan: the fence of core/support/thread.h, which only
 # readers without membarrier need, means nothing to the sanitizer.
-TSAN_CFLAGS = -O1 -g -Wno-unknown-warning-option -Wno-tsan
-# The suites that start threads, and those of the kernels that share them. Not followed are the coroutines that the stand-in
-# GPUs run kernels in.
-TSAN_SUITES = $(filter-out test_mpi,$(basename $(notdir $(shell grep -l pthread_create tests/test_*.c)))) test_cpu_plugin test_cpu_variants test_hccl test_over_ranks test_run test_shm_communicator
+TSAN_CFLAGS = -O1 -g1 -Wno-unknown-warning-option -Wno-tsan
+# The suites that start threads, but for two that take longest, and those of the kernels that share them. Not followed are the
+# coroutines that the stand-in GPUs run kernels in.
+TSAN_SUITES = $(filter-out test_mpi test_cpu_matmul test_availability,$(basename $(notdir $(shell grep -l pthread_create tests/test_*.c)))) test_cpu_plugin test_cpu_variants test_hccl test_over_ranks test_run test_shm_communicator
 .PHONY: check-tsan
 check-tsan: ## the tests that have threads with the thread sanitizer, in build/tsan
 	@FLHOST_SAMPLE=100 TSAN_OPTIONS='die_after_fork=0:halt_on_error=1:suppressions=$(abspath tests/tsan.supp)' CK_TIMEOUT_MULTIPLIER=10 \
@@ -261,14 +262,14 @@ STRESS ?=
 .PHONY: stress check-stress
 stress:
 	$(BUILD_QUIETLY) $(BUILD)/tests/stress
-check-stress: ## all kinds of calls and changes at once, for 25 s, then a minute with the thread sanitizer
+check-stress: ## all kinds of calls and changes at once, for 25 s, then 40 s with the thread sanitizer
 	$(INSTALL_DEPS) build
 	@$(MAKE) --no-print-directory stress
 	@$(MAKE) --no-print-directory stress BUILD=$(BUILD)/tsan CPU_VARIANTS='$(firstword $(CPU_VARIANTS))' CFLAGS='$(TSAN_CFLAGS)' SANITIZE=-fsanitize=thread
 	@FLHOST_BUILD=$(BUILD) $(BUILD)/tests/stress --seconds 15 $(STRESS)
 	@FLHOST_BUILD=$(BUILD) $(BUILD)/tests/stress --seconds 10 --no-membarrier $(STRESS)
 	@for seed in 2 3; do FLHOST_BUILD=$(BUILD)/tsan TSAN_OPTIONS=die_after_fork=0:halt_on_error=1 \
-	  $(BUILD)/tsan/tests/stress --seconds 30 --seed $$seed $(STRESS) || exit 1; done
+	  $(BUILD)/tsan/tests/stress --seconds 20 --seed $$seed $(STRESS) || exit 1; done
 
 # Children are checked too, and leaks in them; but not the compilers and shells that tests call. Threads take turns fairly:
 # one that only calls would starve the others. Kernels on the CPU take too long here, and so does each start of the command: the
@@ -279,8 +280,9 @@ check-stress: ## all kinds of calls and changes at once, for 25 s, then a minute
 VALGRIND = valgrind --quiet --error-exitcode=99 --leak-check=full --errors-for-leak-kinds=definite,indirect,possible --suppressions=$(abspath tests/valgrind.supp) \
   --trace-children=yes --trace-children-skip=/bin/*,/usr/*,/sbin/*,*/native/flhost --child-silent-after-fork=no --fair-sched=try --log-file=$(abspath $(BUILD))/valgrind/%p
 VALGRIND_LEAVES_OUT = test_secure test_judge test_cpu_math test_cpu_matmul test_cpu_memory test_cpu_rows test_cpu_variants test_availability \
-  test_bounds test_checked_forms test_bad_calls test_cost test_device_calls test_ascend_ops test_ascend_calls test_op_files test_ops_attention \
-  test_ops_convolution test_ops_paged_attention test_mpi $(basename $(notdir $(wildcard tests/test_gpu_*.c))) $(COMMAND_SUITES)
+  test_bounds test_checked_forms test_bad_calls test_cost test_device_calls test_ascend_ops test_ascend_calls test_op_files test_ops_activation \
+  test_ops_attention test_ops_convolution test_ops_fused_quantisation test_ops_moe test_ops_paged_attention test_ops_quantised_linear \
+  test_ops_sampling test_ops_state_space test_over_ranks test_nccl test_flagcx test_mpi $(basename $(notdir $(wildcard tests/test_gpu_*.c))) $(COMMAND_SUITES)
 COMMAND_SUITES = $(basename $(notdir $(wildcard tests/test_cli*.c tests/test_*_command*.c))) test_bench test_bench_gpu test_bench_kernels test_bench_communicators \
   test_doctor test_first_minute test_install test_launch test_llm test_misbehaving test_run test_save_call test_verify
 .PHONY: check-valgrind

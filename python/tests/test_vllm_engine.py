@@ -30,8 +30,12 @@ PASSES = 16  # one for each token
 MORE = pytest.mark.skipif(os.environ.get("FLHOST_VLLM") != "all", reason="make check-vllm-all")
 
 
-def models(*few: str) -> list[Any]:
-    return [*few, *(pytest.param(name, marks=MORE) for name in MODELS_OF_VLLM if name not in few)]
+FEW = {("qwen3", "compiled"), ("gpt-oss", "eager"), ("mamba2", "compiled")}
+MODELS_AND_MODES = [
+    pytest.param(model, mode, marks=() if (model, mode) in FEW else MORE)
+    for model in MODELS_OF_VLLM
+    for mode in ("eager", "compiled")
+]
 
 
 @pytest.fixture(scope="session")
@@ -75,8 +79,7 @@ def started(result: Any) -> str:
     return str(next(line for line in result["log"].splitlines() if "layer classes of vLLM's are replaced" in line))
 
 
-@pytest.mark.parametrize("mode", ["eager", "compiled"])
-@pytest.mark.parametrize("model", models("qwen3", "gpt-oss", "mamba2"))
+@pytest.mark.parametrize(("model", "mode"), MODELS_AND_MODES)
 def test_tokens_are_transformers_and_counters_what_the_architecture_says(scratch: Path, model: str, mode: str) -> None:
     skip_if_vllm_cannot(scratch, model)
     result = run(scratch, model, requests=REQUESTS, eager=mode == "eager")
@@ -267,6 +270,7 @@ def test_without_the_plugin_nothing_is_counted(scratch: Path) -> None:
     assert "flhost:" not in result["log"]
 
 
+@MORE
 def test_layers_that_a_list_leaves_out_stay_vllms(scratch: Path) -> None:
     listed = "rms_norm,fused_add_rms_norm,rotary_embedding,CPUAttentionBackend"
     result = run(scratch, "qwen3", requests=[[0]], settings={"VLLM_FL_OOT_BLACKLIST": listed})
@@ -473,7 +477,7 @@ def preparing(tmp_path: Path) -> dict[str, str]:
     }
 
 
-@pytest.mark.parametrize("mode", [pytest.param("eager", marks=MORE), "compiled"])
+@pytest.mark.parametrize("mode", ["eager", pytest.param("compiled", marks=MORE)])
 def test_layers_compute_by_their_prepared_weights(scratch: Path, preparing: dict[str, str], mode: str) -> None:
     result = run(scratch, "qwen3", requests=REQUESTS, eager=mode == "eager", settings=preparing)
     assert_right(result, "qwen3", **dict.fromkeys(PREPARED, ACME))
