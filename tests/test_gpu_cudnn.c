@@ -347,10 +347,9 @@ END_TEST
 START_TEST(data_that_begins_anywhere_gets_a_plan_for_that) {
   conv_sizes sizes = SMALL;
   set_up(NULL, "");
-  sizes.dtype = bfloat16;
   conv c = make_conv(&sizes, true, 0), apart = make_conv(&sizes, true, 0);
   apart.x->tensor.shape[0] = apart.out->tensor.shape[0] = 1; /* the second of two images, one element earlier */
-  apart.x->tensor.byte_offset = (uint64_t)(count(&c.x->tensor) - 2);
+  apart.x->tensor.byte_offset = (uint64_t)(count(&c.x->tensor) * 2 - 4);
   assert_status(run(&c, WORKSPACE, NULL), FL_OK);
   assert_results(&c);
   assert_status(run(&apart, WORKSPACE, NULL), FL_OK);
@@ -575,6 +574,47 @@ START_TEST(what_cudnn_is_not_asked_for_is_refused_with_a_reason) {
 }
 END_TEST
 
+/* Engine 47 of the library writes 0 for -inf there. */
+START_TEST(an_engine_that_loses_infinities_is_not_taken) {
+  static const struct {
+    DLDataType dtype;
+    int space;
+    bool taken;
+  } asked[] = {{F16, 3, false}, {F16, 2, true}, {BF16, 3, true}, {F32, 3, true}};
+  set_up(NULL, "conv_engine=47");
+  for (size_t i = 0; i < sizeof asked / sizeof *asked; i++) {
+    conv_sizes sizes = SMALL;
+    sizes.dtype = asked[i].dtype;
+    sizes.space = asked[i].space;
+    conv c = make_conv(&sizes, true, 0);
+    assert_status(run(&c, WORKSPACE, NULL), asked[i].taken ? FL_OK : FL_ENOTSUP);
+    free_conv(&c);
+  }
+}
+END_TEST
+
+/* They are refused when the plan runs, and only then. */
+START_TEST(weights_with_gaps_and_odd_addresses_are_not_taken) {
+  char room[FL_REASON_MAX] = "";
+  const char *reason = room;
+  conv_sizes sizes = SMALL;
+  set_up(NULL, "");
+  conv c = make_conv(&sizes, true, 0);
+  int64_t strides[] = {64, 12, 4, 1};
+  c.weight->tensor.strides = strides;
+  ck_assert(!supports(&c, &reason));
+  ck_assert_str_eq(reason, "a weight with gaps between its elements");
+  free_conv(&c);
+  sizes.dtype = (DLDataType)F16;
+  c = make_conv(&sizes, true, 0);
+  c.x->tensor.shape[0] = c.out->tensor.shape[0] = 1;
+  c.x->tensor.byte_offset = 2;
+  ck_assert(!supports(&c, &reason));
+  ck_assert_str_eq(reason, "a tensor that does not begin at a multiple of 4 bytes");
+  free_conv(&c);
+}
+END_TEST
+
 /* More forms than there are places to remember them: our kernels take those. */
 START_TEST(forms_that_cannot_be_remembered_are_not_taken) {
   enum { FORMS = 6000 };
@@ -732,6 +772,8 @@ static void add_tests(TCase *tests) {
   tcase_add_loop_test(tests, a_form_that_the_library_refuses_is_not_taken_and_asked_for_once, 0, N_REFUSALS);
   tcase_add_test(tests, a_plan_that_is_refused_when_it_runs_is_not_tried_again);
   tcase_add_test(tests, what_cudnn_is_not_asked_for_is_refused_with_a_reason);
+  tcase_add_test(tests, an_engine_that_loses_infinities_is_not_taken);
+  tcase_add_test(tests, weights_with_gaps_and_odd_addresses_are_not_taken);
   tcase_add_test(tests, forms_that_cannot_be_remembered_are_not_taken);
   tcase_add_test(tests, a_captured_stream_gets_convolutions_that_ran_before);
   tcase_add_test(tests, a_captured_stream_finds_no_handle_that_was_not_made_before);

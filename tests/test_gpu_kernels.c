@@ -321,10 +321,10 @@ START_TEST(O5_convolutions_of_cudnn_agree_with_the_reference_within_tolerance) {
   fl_op *op = fl_find_op(where.host, ops[_i]);
   ck_assert(has_impl(where.host, ops[_i], "vendor.cuda.cudnn"));
   check_op_in_its_types(op, setup);
-  ck_contains(stand_in_log(), "\nconvolve engine 5 "); /* 16 bits */
-  ck_contains(stand_in_log(), "\nconvolve engine 6 "); /* float32 */
+  ck_contains(stand_in_log(), "\nconvolve engine 6 "); /* float32; 16 bits at odd addresses it does not take */
   fl_schema *schema = schema_of(ops[_i]);
   ck_assert_int_gt(check_golden_op(schema, false, call_on_device, &where), 0);
+  ck_contains(stand_in_log(), "\nconvolve engine 5 ");
   fl_schema_free(schema);
   fl_host_destroy(where.host);
 }

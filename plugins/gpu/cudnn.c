@@ -174,7 +174,7 @@ static bool has_gaps(const cudnn_form *f, int which) {
   return last + 1 != n;
 }
 
-/* What the library would not take in any form. That a weight has gaps it says when the plan runs. */
+/* What the library would not take in any form; some of it it says only when the plan runs. */
 static const char *find_fault(const cudnn_form *f) {
   if (is_empty(f, CUDNN_X) || is_empty(f, CUDNN_WEIGHT))
     return "nothing to add up";
@@ -184,6 +184,9 @@ static const char *find_fault(const cudnn_form *f) {
         return "elements that lie in one place, or backwards";
   if (has_gaps(f, CUDNN_WEIGHT))
     return "a weight with gaps between its elements";
+  for (int which = CUDNN_X; which < CUDNN_BIAS; which++)
+    if (f->alignment[which] < 4)
+      return "a tensor that does not begin at a multiple of 4 bytes";
   return NULL;
 }
 

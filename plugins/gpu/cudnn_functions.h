@@ -113,6 +113,7 @@
   X(CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, 1000)                                                                          \
   X(CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, 1001)                                                                       \
   X(CUDNN_ATTR_VARIANT_PACK_WORKSPACE, 1003)                                                                           \
+  X(CUDNN_ATTR_ENGINE_GLOBAL_INDEX, 1301)                                                                              \
   X(CUDNN_ATTR_ENGINE_NUMERICAL_NOTE, 1303)                                                                            \
   X(CUDNN_ATTR_DEVICEPROP_HANDLE, 2701)
 

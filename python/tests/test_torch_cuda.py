@@ -47,11 +47,13 @@ def assert_near(on_device: Any, on_cpu: Any, what: object) -> None:
     if on_cpu is None or on_device is None:
         assert on_cpu is on_device, what
         return
-    assert on_device.dtype == on_cpu.dtype and on_device.shape == on_cpu.shape, what
+    assert (on_device.dtype, on_device.shape) == (on_cpu.dtype, on_cpu.shape), what
     if on_cpu.dtype.is_floating_point:
         near = torch.isclose(on_device.cpu().double(), on_cpu.double(), rtol=0.02, atol=0.02, equal_nan=True)
     else:
-        near = (on_device.cpu().double() - on_cpu.double()).abs() <= (1 if on_cpu.dtype in (torch.int8, torch.uint8) else 0)
+        near = (on_device.cpu().double() - on_cpu.double()).abs() <= (
+            1 if on_cpu.dtype in (torch.int8, torch.uint8) else 0
+        )
     assert near.double().mean() > 0.99 if on_cpu.numel() else True, what
 
 

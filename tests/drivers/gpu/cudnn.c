@@ -450,6 +450,11 @@ int cudnnBackendGetAttribute(descriptor *d, int name, int type, int64_t requeste
     *count = 1;
     return engine->type == ENGINE ? SUCCESS : fail(BAD_PARAM, "no place for an engine");
   }
+  if (d->type == ENGINE && name == 1301 && type == T_INT64 && requested == 1) {
+    *(int64_t *)values = standin_now().conv_engine ? standin_now().conv_engine : d->engine;
+    *count = 1;
+    return SUCCESS;
+  }
   if (d->type == ENGINE && name == 1303 && type == T_NOTE) {
     *count = engines[d->engine].n_notes;
     memcpy(values, engines[d->engine].notes, (size_t)*count * sizeof(int));

@@ -46,14 +46,14 @@ static const struct {
 } names[] = {
 #define NAME(field)                                                                                                    \
   { #field, offsetof(standin_settings, field) }
-    NAME(devices),        NAME(version),      NAME(init),           NAME(count),      NAME(describe),
-    NAME(major),          NAME(minor),        NAME(warp),           NAME(units),      NAME(shared),
-    NAME(load),           NAME(find),         NAME(allocate),       NAME(copy),       NAME(launch),
-    NAME(arch),           NAME(broken),       NAME(synchronize),    NAME(delay),      NAME(capturing),
-    NAME(crash),          NAME(math_create),  NAME(math_prepare),   NAME(math_run),   NAME(math_none),
-    NAME(math_workspace), NAME(conv_version), NAME(conv_create),    NAME(conv_graph), NAME(conv_plan),
-    NAME(conv_run),       NAME(conv_none),    NAME(conv_workspace), NAME(stall),      NAME(arch_step),
-    NAME(math_old),       NAME(backwards),
+    NAME(devices),        NAME(version),      NAME(init),         NAME(count),          NAME(describe),
+    NAME(major),          NAME(minor),        NAME(warp),         NAME(units),          NAME(shared),
+    NAME(load),           NAME(find),         NAME(allocate),     NAME(copy),           NAME(launch),
+    NAME(arch),           NAME(broken),       NAME(synchronize),  NAME(delay),          NAME(capturing),
+    NAME(crash),          NAME(math_create),  NAME(math_prepare), NAME(math_run),       NAME(math_none),
+    NAME(math_workspace), NAME(conv_version), NAME(conv_create),  NAME(conv_graph),     NAME(conv_plan),
+    NAME(conv_run),       NAME(conv_none),    NAME(conv_engine),  NAME(conv_workspace), NAME(stall),
+    NAME(arch_step),      NAME(math_old),     NAME(backwards),
 #undef NAME
 };
 

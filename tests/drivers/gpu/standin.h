@@ -39,6 +39,7 @@ typedef struct standin_settings {
   /* The library of convolutions: */
   int conv_version, conv_create, conv_graph, conv_plan, conv_run;
   int conv_none;      /* 1: it has no engine for any convolution */
+  int conv_engine;    /* the number that all engines say they have; 0: each its own */
   int conv_workspace; /* bytes that its best engines want */
 } standin_settings;
 
