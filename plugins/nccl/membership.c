@@ -217,15 +217,18 @@ fl_status nccl_state(void *self, fl_rank *rank) {
   return fl_say(rank->message, rank->message_size, status, "work that was queued before: %s", words);
 }
 
+/* Until the library is done with what it began without saying so. */
+static ncclResult_t await_begun(fl_rank *rank) {
+  ncclResult_t begun = ncclSuccess, asked = nccl.get_async_error(rank->comm, &begun);
+  return nccl_await(rank, asked ? asked : begun);
+}
+
 /* The part is there once the library is done with the group; then the part's ranks come together. The function says
  * success while the library is still at it: that the group tells. */
 static ncclResult_t split(fl_rank *rank, int color, int key, fl_rank *made) {
   works_number(&rank->works, WORK_SPLITTING);
-  ncclResult_t begun = ncclSuccess,
-               result = nccl.split(rank->comm, made ? color : NCCL_SPLIT_NOCOLOR, key, &rank->split, NULL);
-  if (!result && rank->polled)
-    result = nccl.get_async_error(rank->comm, &begun);
-  result = nccl_await(rank, result ? result : begun);
+  ncclResult_t result = nccl.split(rank->comm, made ? color : NCCL_SPLIT_NOCOLOR, key, &rank->split, NULL);
+  result = result || !rank->polled ? nccl_await(rank, result) : await_begun(rank);
   if (result || !made)
     return result;
   if (!rank->split)
@@ -234,8 +237,7 @@ static ncclResult_t split(fl_rank *rank, int color, int key, fl_rank *made) {
   rank->split = NULL;
   made->polled = rank->polled;
   works_number(&made->works, WORK_JOINING);
-  ncclResult_t asked = nccl.get_async_error(made->comm, &result);
-  return nccl_await(made, asked ? asked : result);
+  return await_begun(made);
 }
 
 /* What came of it, in the words of whom it came to; `made` may be NULL. */

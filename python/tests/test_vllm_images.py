@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from pathlib import Path
 
 import pytest
-from test_vllm_mixers import run
+from test_vllm_mixers import MORE, run
 from vllm_engine import expected, has_attention
 
 PASSES = 16
@@ -35,7 +34,7 @@ def counted(image: bool) -> dict[str, dict[str, int]]:
     return {f"{op}:default.flagos": {"calls": n} for op, n in calls.items()}
 
 
-@pytest.mark.skipif(os.environ.get("FLHOST_VLLM") != "all", reason="make check-vllm-all")
+@MORE
 @pytest.mark.skipif(not has_attention(), reason="attention is vLLM's own there")
 def test_a_prompt_with_an_image_and_one_without_run_through_flhost(tmp_path: Path) -> None:
     (result,) = run(tmp_path, [("qwen3_vl", {"requests": [[0], [1]]})], {})

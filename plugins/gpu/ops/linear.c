@@ -27,9 +27,9 @@ typedef struct linear {
 
 /* A product whose rows begin at odd places cuBLASLt makes in steps, and rounds what it adds the bias to. */
 static bool rounds_once_with_bias(const gpu_product *p, int64_t size) {
-  uintptr_t places = (uintptr_t)p->x | (uintptr_t)p->weight | (uintptr_t)p->bias | (uintptr_t)p->out;
-  uint64_t steps = (uint64_t)(p->x_stride | p->weight_stride | p->out_stride | p->n) * (uint64_t)size;
-  return gpu_math.adds_bias && !(places % GPU_VECTOR) && !(steps % GPU_VECTOR);
+  int64_t steps = (p->x_stride | p->weight_stride | p->out_stride | p->n) * size;
+  return gpu_math.adds_bias && gpu_is_aligned(p->x, steps) && gpu_is_aligned(p->weight, 0) &&
+         gpu_is_aligned(p->bias, 0) && gpu_is_aligned(p->out, 0);
 }
 
 /* FL_ENOTSUP, with a static string why, for what the library does not take. */
