@@ -40,17 +40,15 @@ SPECIALISED void add_pair(cpu_dtype dtype, int n_rows, const float *a, const cha
   }
 }
 
-/* results[r][c] = row r of a * columns[c]. Meanwhile the columns that are next, `ahead` bytes further on, are brought
- * into the second-level cache: by themselves processors do not read beyond a page. */
-SPECIALISED void dot(cpu_dtype dtype, int n_rows, int64_t k, const float *a, const char *const *columns, int64_t ahead,
-                     tile results) {
+/* results[r][c] = row r of a * columns[c]. Meanwhile the columns that are next are fetched. */
+SPECIALISED void dot(cpu_dtype dtype, int n_rows, int64_t k, const float *a, const char *const *columns,
+                     const char *next, tile results) {
   const int n_columns = COLUMNS(n_rows);
   const int64_t size = cpu_dtype_size(dtype);
   vector sum[MOST_ROWS][MOST_COLUMNS] = {0};
   int64_t i = 0;
   for (; i + PAIR <= k; i += PAIR) {
-    UNROLL for (int c = 0; c < n_columns; c++) UNROLL for (int64_t line = 0; line < PAIR * size; line += 64)
-        __builtin_prefetch(columns[c] + i * size + ahead + line, 0, 2);
+    fetch(next + i * size * n_columns, PAIR * size * n_columns);
     add_pair(dtype, n_rows, a + i * n_rows, columns, i, sum);
   }
   if (i < k) {
@@ -65,11 +63,11 @@ SPECIALISED void dot(cpu_dtype dtype, int n_rows, int64_t k, const float *a, con
 }
 
 /* One function for each element type and number of rows. */
-typedef void (*dot_fn)(int64_t k, const float *a, const char *const *columns, int64_t ahead, tile results);
+typedef void (*dot_fn)(int64_t k, const float *a, const char *const *columns, const char *next, tile results);
 #define DOT(dtype, n_rows)                                                                                             \
-  static void dot_##dtype##_##n_rows(int64_t k, const float *a, const char *const *columns, int64_t ahead,             \
+  static void dot_##dtype##_##n_rows(int64_t k, const float *a, const char *const *columns, const char *next,          \
                                      tile results) {                                                                   \
-    dot(dtype, n_rows, k, a, columns, ahead, results);                                                                 \
+    dot(dtype, n_rows, k, a, columns, next, results);                                                                  \
   }
 #define FOR_EACH(do, dtype)                                                                                            \
   do                                                                                                                   \
@@ -113,16 +111,17 @@ void cpu_few_rows_convert(const cpu_product *product, float *a) {
 static void multiply_columns(const cpu_product *product, const float *a, int64_t first, int64_t n,
                              float (*results)[CPU_BLOCK]) {
   int64_t stride = padded(product->k), tile_rows = rows_of_tile(product->m);
-  int64_t tile_columns = COLUMNS(tile_rows), ahead = tile_columns * product->b.stride;
+  int64_t tile_columns = COLUMNS(tile_rows);
   for (int64_t i = 0; i < n; i += tile_columns) {
     const char *columns[MOST_COLUMNS]; /* there may be less: the last one stands for those */
+    const char *next = cpu_matrix_row(product->b, first + i + tile_columns);
     int64_t n_columns = least(tile_columns, n - i);
     for (int64_t c = 0; c < MOST_COLUMNS; c++)
       columns[c] = cpu_matrix_row(product->b, first + i + least(c, n_columns - 1));
     for (int64_t row = 0; row < product->m; row += tile_rows) {
       int64_t n_rows = least(tile_rows, product->m - row);
       tile sums;
-      dots[product->b.dtype][n_rows - 1](product->k, a + row * stride, columns, ahead, sums);
+      dots[product->b.dtype][n_rows - 1](product->k, a + row * stride, columns, next, sums);
       for (int64_t r = 0; r < n_rows; r++)
         memcpy(&results[row + r][i], sums[r], (size_t)n_columns * sizeof(float));
     }

@@ -15,6 +15,13 @@ enum {
 };
 
 #ifdef __AVX512BF16__
+/* Into a register: compilers would read the words again for each of their nibbles. */
+SPECIALISED vector_words load_once(const void *from) {
+  vector_words words = *(const vector_words *)from;
+  __asm__("" : "+v"(words));
+  return words;
+}
+
 /* Of each 16 bits the low 5 say which. */
 SPECIALISED __m512bh look_up(__m512i table, vector_words codes) {
   return (__m512bh)_mm512_permutexvar_epi16((__m512i)codes, table);

@@ -34,16 +34,30 @@ static void end_columns(const cpu_four_bit_linear *linear, int64_t row, int64_t 
 
 /*
  * A block is NIBBLES vectors of columns: of AWQ a vector of words, of GPTQ so many. A chunk is some rows of it that are
- * of one group. Blocks are computed a stripe at a time, chunk by chunk, so that pages and lines are read one after the
- * other; what is next is fetched meanwhile.
+ * of one group. Blocks are computed a stripe at a time, chunk by chunk, while the chunks of the next rows are fetched.
  */
 enum { BLOCK = NIBBLES * LANES, CHUNK_ROWS = 128, STRIPE = 8 };
 _Static_assert((int)BLOCK <= (int)CPU_BLOCK, "a block's columns end together");
 
+/* What is to be fetched of rows of words. */
+typedef struct ahead {
+  const char *row;
+  int64_t at, width, stride; /* bytes */
+} ahead;
+
+SPECIALISED void fetch_rows(ahead *next, int n_vectors) {
+  fetch(next->row + next->at, n_vectors * LANES * 4);
+  next->at += n_vectors * LANES * 4;
+  if (next->at >= next->width) {
+    next->at = 0;
+    next->row += next->stride;
+  }
+}
+
 typedef struct chunk {
   const char *words;
   int64_t stride, n;     /* rows of words */
-  int64_t ahead;         /* bytes to what is read next */
+  ahead *next;           /* as much of it is fetched as the chunk has */
   const float *x;        /* [rows of the weight, rows of x]; */
   const uint32_t *pairs; /* or [pairs of rows of the weight, rows of x, parts], and then */
   const float *x_sums;   /* [rows of x], of this chunk; zeros are less 8 */
@@ -75,16 +89,18 @@ SPECIALISED void multiply_awq(int n_rows, const chunk *c) {
     vector sum[SUMS] = {0};
     const char *row = c->words;
     const float *x = c->x;
+    ahead next = *c->next;
     for (int64_t i = 0; i < c->n; i++, row += c->stride, x += n_rows) {
       vector_words words = *(const vector_words *)(const void *)row, upper = words >> 16;
       if (!first)
-        __builtin_prefetch(row + c->ahead, 0, 2);
+        fetch_rows(&next, 1);
       UNROLL for (int p = 0; p < places; p++) {
         vector value =
             nibble(first + p < 4 ? words : upper, first + p) - *(const vector *)(c->zeros + (first + p) * LANES);
         UNROLL for (int r = 0; r < n_rows; r++) sum[p * n_rows + r] += value * x[r];
       }
     }
+    *c->next = next;
     UNROLL for (int p = 0; p < places; p++) add_totals(n_rows, c, first + p, sum + p * n_rows);
   }
 }
@@ -96,16 +112,19 @@ SPECIALISED void multiply_gptq(int n_rows, const chunk *c) {
     vector sum[SUMS] = {0};
     const char *row = c->words + first * LANES * 4;
     const float *x = c->x;
-    for (int64_t i = 0; i < c->n; i++, row += c->stride, x += NIBBLES * n_rows)
+    ahead next = *c->next;
+    for (int64_t i = 0; i < c->n; i++, row += c->stride, x += NIBBLES * n_rows) {
+      fetch_rows(&next, vectors);
       UNROLL for (int v = 0; v < vectors; v++) {
         vector_words words = ((const vector_words *)(const void *)row)[v], upper = words >> 16;
-        __builtin_prefetch(row + v * LANES * 4 + c->ahead, 0, 2);
         UNROLL for (int p = 0; p < NIBBLES; p++) {
           vector value =
               nibble(p < 4 ? words : upper, p) - *(const vector *)(c->zeros + (p % 4 * NIBBLES + first + v) * LANES);
           UNROLL for (int r = 0; r < n_rows; r++) sum[v * n_rows + r] += value * x[p * n_rows + r];
         }
       }
+    }
+    *c->next = next;
     UNROLL for (int v = 0; v < vectors; v++) add_totals(n_rows, c, first + v, sum + v * n_rows);
   }
 }
@@ -131,13 +150,12 @@ SPECIALISED void multiply_awq_pairs(int parts, int n_rows, const chunk *c) {
     vector sum[SUMS] = {0};
     const char *row = c->words;
     const uint32_t *x = c->pairs;
+    ahead next = *c->next;
     for (int64_t i = 0; i < c->n; i += 2, row += 2 * c->stride, x += n_rows * parts) {
       vector_words a = *(const vector_words *)(const void *)row;
       vector_words b = *(const vector_words *)(const void *)(row + c->stride);
-      if (!first) {
-        __builtin_prefetch(row + c->ahead, 0, 2);
-        __builtin_prefetch(row + c->stride + c->ahead, 0, 2);
-      }
+      if (!first)
+        fetch_rows(&next, 2);
       UNROLL for (int p = first; p < first + places; p++) {
         __m512bh values = look_up(table, (p < 4 ? lower_halves(a, b) : upper_halves(a, b)) >> 4 * (p % 4));
         UNROLL for (int r = 0; r < n_rows; r++) UNROLL for (int part = 0; part < parts; part++) {
@@ -146,6 +164,7 @@ SPECIALISED void multiply_awq_pairs(int parts, int n_rows, const chunk *c) {
         }
       }
     }
+    *c->next = next;
     UNROLL for (int p = 0; p < places; p++) add_pair_totals(n_rows, c, first + p, sum + p * n_rows);
   }
 }
@@ -158,18 +177,20 @@ SPECIALISED void multiply_gptq_pairs(int parts, int n_rows, const chunk *c) {
     vector sum[SUMS] = {0};
     const char *row = c->words + first * LANES * 4;
     const uint32_t *x = c->pairs;
-    for (int64_t i = 0; i < c->n; i++, row += c->stride, x += PAIRS * n_rows * parts)
-      UNROLL for (int v = 0; v < vectors; v++) {
-        vector_words words = ((const vector_words *)(const void *)row)[v];
-        __builtin_prefetch(row + v * LANES * 4 + c->ahead, 0, 2);
-        UNROLL for (int p = 0; p < PAIRS; p++) {
-          __m512bh values = look_up(table, words >> 4 * p);
-          UNROLL for (int r = 0; r < n_rows; r++) UNROLL for (int part = 0; part < parts; part++) {
-            vector *to = &sum[v * n_rows + r];
-            *to = add_pairs(*to, values, _mm512_set1_epi32((int)x[(p * n_rows + r) * parts + part]));
-          }
+    ahead next = *c->next;
+    for (int64_t i = 0; i < c->n; i++, row += c->stride, x += PAIRS * n_rows * parts) {
+      vector_words words[SUMS];
+      fetch_rows(&next, vectors);
+      UNROLL for (int v = 0; v < vectors; v++) words[v] = load_once(row + v * LANES * 4);
+      UNROLL for (int p = 0; p < PAIRS; p++) UNROLL for (int v = 0; v < vectors; v++) {
+        __m512bh values = look_up(table, words[v] >> 4 * p);
+        UNROLL for (int r = 0; r < n_rows; r++) UNROLL for (int part = 0; part < parts; part++) {
+          vector *to = &sum[v * n_rows + r];
+          *to = add_pairs(*to, values, _mm512_set1_epi32((int)x[(p * n_rows + r) * parts + part]));
         }
       }
+    }
+    *c->next = next;
     UNROLL for (int v = 0; v < vectors; v++) add_pair_totals(n_rows, c, first + v, sum + v * n_rows);
   }
 }
@@ -224,72 +245,105 @@ static int64_t rows_of_chunk(const cpu_four_bit_linear *linear, int64_t row) {
   return least(CHUNK_ROWS, linear->group - row % linear->group);
 }
 
-/* As the vectors of a word's nibbles have them: those of columns 8 * lane + awq_columns[place]. */
-static void order_awq(const float *columns, float *to) {
-  for (int p = 0; p < NIBBLES; p++)
-    for (int lane = 0; lane < LANES; lane++)
-      to[p * LANES + lane] = columns[8 * lane + awq_columns[p]];
+/* Scales and zero points of a group, as the vectors of a block have its columns; see chunk. */
+typedef struct group_block {
+  _Alignas(64) float scales[BLOCK], zeros[4 * BLOCK];
+} group_block;
+
+/* What is at even places of two vectors, one behind the other, or at odd ones. */
+#define FOUR_PLACES(i)  i, (i) + 2, (i) + 4, (i) + 6
+#define EIGHT_PLACES(i) FOUR_PLACES(i), FOUR_PLACES((i) + 8)
+#if defined(__AVX512F__)
+#define PLACES(i) EIGHT_PLACES(i), EIGHT_PLACES((i) + 16)
+#elif defined(__AVX2__)
+#define PLACES(i) EIGHT_PLACES(i)
+#else
+#define PLACES(i) FOUR_PLACES(i)
+#endif
+
+/* NIBBLES vectors: those at even places before those at odd ones. */
+SPECIALISED void part(const vector *from, vector *to) {
+  UNROLL for (int i = 0; i < NIBBLES / 2; i++) {
+    to[i] = __builtin_shufflevector(from[2 * i], from[2 * i + 1], PLACES(0));
+    to[i + NIBBLES / 2] = __builtin_shufflevector(from[2 * i], from[2 * i + 1], PLACES(1));
+  }
+}
+
+/* Columns 8 * lane + awq_columns[place] to place * LANES + lane. */
+static void order_awq(float *columns) {
+  vector once[NIBBLES], twice[NIBBLES], all[NIBBLES];
+  part((const vector *)columns, once);
+  part(once, twice);
+  part(twice, all);
+  UNROLL for (int p = 0; p < NIBBLES; p++)((vector *)columns)[p] = all[awq_columns[p]];
 }
 
 /* Zero points of AWQ are the same nibbles as those of the weight, with the same powers. */
-static void load_awq_zeros(const few_rows *few, const uint32_t *words, float *zeros) {
-  vector_words lower = *(const vector_words *)words, upper = lower >> 16;
+static void load_awq_zeros(const few_rows *few, const char *words, float *zeros) {
+  vector_words lower = *(const vector_words *)(const void *)words, upper = lower >> 16;
   UNROLL for (int p = 0; p < NIBBLES; p++) * (vector *)(zeros + p * LANES) =
       nibble(p < 4 ? lower : upper, p) - (few->parts ? power_of_nibble(p) + 8 : 0);
 }
 
-static void load_gptq_zeros(const few_rows *few, const uint32_t *words, float *zeros) {
+static void load_gptq_zeros(const few_rows *few, const char *words, float *zeros) {
   const uint8_t *bytes = (const uint8_t *)words;
+  float offset = (float)(few->linear->zero_offset - (few->parts ? 8 : 0));
   uint8_t codes[BLOCK];
-  float values[BLOCK];
   for (int i = 0; i < BLOCK / 2; i++) {
     codes[2 * i] = bytes[i] & 15;
     codes[2 * i + 1] = bytes[i] >> 4;
   }
-  for (int i = 0; i < BLOCK; i++)
-    values[i] = few->linear->zeros ? (float)(codes[i] + few->linear->zero_offset) : 8;
   for (int p = 0; p < (few->parts ? 1 : 4); p++)
     for (int i = 0; i < BLOCK; i++)
-      zeros[p * BLOCK + i] = values[i] + (few->parts ? -8 : power_of_nibble(p));
+      zeros[p * BLOCK + i] = (float)codes[i] + (few->parts ? offset : offset + power_of_nibble(p));
 }
 
-/* Scales and zero points of columns first to first + n - 1 in a group; 0 behind them. */
-static void load_group(const few_rows *few, int64_t group, int64_t first, int64_t n, float *zeros, float *scales) {
-  const cpu_four_bit_linear *linear = few->linear;
-  bool is_awq = linear->format == CPU_AWQ;
-  float own[BLOCK];
-  uint32_t words[LANES] = {0};
-  cpu_block_types[linear->scales.dtype].load(own, cpu_matrix_row(linear->scales, group), first, n);
-  memset(own + n, 0, (size_t)(BLOCK - n) * sizeof *own);
-  if (linear->zeros)
-    memcpy(words, linear->zeros + group * linear->zeros_stride + first / 2, (size_t)n / 2);
-  (is_awq ? load_awq_zeros : load_gptq_zeros)(few, words, zeros);
-  if (is_awq)
-    order_awq(own, scales);
-  else
-    memcpy(scales, own, sizeof own);
-}
-
-/* Rows `row` to row + rows - 1 of a block, which are of one group. The last block may lack columns. */
-static void multiply_chunk(const few_rows *few, int64_t block, int64_t row, int64_t rows, int64_t ahead,
-                           float *totals) {
+/* 0 behind the last column. */
+static void load_group(const few_rows *few, int64_t group, int64_t block, group_block *to) {
   const cpu_four_bit_linear *linear = few->linear;
   bool is_awq = linear->format == CPU_AWQ;
   int64_t first = block * BLOCK, n = least(BLOCK, linear->n - first);
+  const char *zeros = linear->zeros ? linear->zeros + group * linear->zeros_stride + first / 2 : NULL;
+  char words[BLOCK / 2];
+  if (!zeros || n < BLOCK) {
+    memset(words, zeros ? 0 : 0x11 * (8 - linear->zero_offset), sizeof words);
+    zeros = memcpy(words, zeros ? zeros : words, zeros ? (size_t)n / 2 : 0);
+  }
+  memset(to->scales + n, 0, (size_t)(BLOCK - n) * sizeof *to->scales);
+  cpu_block_types[linear->scales.dtype].load(to->scales, cpu_matrix_row(linear->scales, group), first, n);
+  if (is_awq)
+    order_awq(to->scales);
+  (is_awq ? load_awq_zeros : load_gptq_zeros)(few, zeros, to->zeros);
+}
+
+/* So many columns of a row are on their way. */
+static void fetch_group(const cpu_four_bit_linear *linear, int64_t group, int64_t first, int64_t n) {
+  int64_t size = cpu_dtype_size(linear->scales.dtype);
+  const char *scales = (const char *)cpu_matrix_row(linear->scales, group) + first * size;
+  for (int64_t i = 0; i < n * size; i += 64)
+    __builtin_prefetch(scales + i, 0, 2);
+  for (int64_t i = 0; i < n / 2 && linear->zeros; i += 64)
+    __builtin_prefetch(linear->zeros + group * linear->zeros_stride + first / 2 + i, 0, 2);
+}
+
+/* Rows `row` to row + rows - 1 of a block, which are of one group. The last block may lack columns. */
+static void multiply_chunk(const few_rows *few, int64_t block, int64_t row, int64_t rows, const group_block *group,
+                           ahead *next, float *totals) {
+  const cpu_four_bit_linear *linear = few->linear;
+  bool is_awq = linear->format == CPU_AWQ;
+  int64_t n = least(BLOCK, linear->n - block * BLOCK);
   int64_t bytes = is_awq ? n / 2 : 4 * n, whole = is_awq ? BLOCK / 2 : 4 * BLOCK;
-  float zeros[4 * BLOCK], scales[BLOCK];
   char rest[CHUNK_ROWS * BLOCK / 2];
-  chunk c = {.words = linear->weight + (is_awq ? row : row / 8) * linear->weight_stride + first / BLOCK * whole,
+  chunk c = {.words = linear->weight + (is_awq ? row : row / 8) * linear->weight_stride + block * whole,
              .stride = linear->weight_stride,
              .n = is_awq ? rows : rows / 8,
-             .ahead = ahead,
+             .next = next,
              .x = few->x + row * few->n_rows,
              .pairs = (const uint32_t *)few->x + row / 2 * few->n_rows * few->parts,
              .x_sums = few->x_sums + row / 2 * few->n_rows,
-             .zeros = zeros,
-             .scales = scales,
+             .zeros = group->zeros,
+             .scales = group->scales,
              .totals = totals};
-  load_group(few, row / linear->group, first, n, zeros, scales);
   if (n < BLOCK) {
     for (int64_t i = 0; i < c.n; i++) {
       memcpy(rest + i * whole, c.words + i * c.stride, (size_t)bytes);
@@ -311,22 +365,34 @@ static void end_block(const few_rows *few, int64_t block, const float *totals) {
   }
 }
 
+static void multiply_stripe(const few_rows *few, int64_t first, int64_t blocks, float (*totals)[BLOCK * MOST_ROWS]) {
+  const cpu_four_bit_linear *linear = few->linear;
+  int64_t whole = linear->format == CPU_AWQ ? BLOCK / 2 : 4 * BLOCK, rows_of_word = linear->format == CPU_AWQ ? 1 : 8;
+  group_block group[STRIPE];
+  for (int64_t row = 0, end; row < linear->k; row = end) {
+    end = row + rows_of_chunk(linear, row);
+    ahead next = {.row = linear->weight + first * whole + end / rows_of_word * linear->weight_stride,
+                  .width = blocks * whole,
+                  .stride = linear->weight_stride};
+    if (end >= linear->k)
+      next.row = linear->weight + (first + blocks) * whole;
+    else if (end % linear->group == 0)
+      fetch_group(linear, end / linear->group, first * BLOCK, blocks * BLOCK);
+    for (int64_t b = 0; b < blocks; b++) {
+      if (row % linear->group == 0)
+        load_group(few, row / linear->group, first + b, &group[b]);
+      multiply_chunk(few, first + b, row, end - row, &group[b], &next, totals[b]);
+    }
+  }
+}
+
 static fl_status words_range(void *user, int64_t begin, int64_t end) {
   const few_rows *few = user;
-  const cpu_four_bit_linear *linear = few->linear;
   _Alignas(64) float totals[STRIPE][BLOCK * MOST_ROWS];
-  int64_t whole = linear->format == CPU_AWQ ? BLOCK / 2 : 4 * BLOCK;
-  int64_t rows_of_word = linear->format == CPU_AWQ ? 1 : 8;
   for (int64_t first = begin; first < end; first += STRIPE) {
     int64_t blocks = least(STRIPE, end - first);
     memset(totals, 0, sizeof totals);
-    for (int64_t row = 0, rows; row < linear->k; row += rows) {
-      rows = rows_of_chunk(linear, row);
-      for (int64_t b = 0; b < blocks; b++)
-        multiply_chunk(few, first + b, row, rows,
-                       b + 1 < blocks ? whole : rows / rows_of_word * linear->weight_stride - (blocks - 1) * whole,
-                       totals[b]);
-    }
+    multiply_stripe(few, first, blocks, totals);
     for (int64_t b = 0; b < blocks; b++)
       end_block(few, first + b, totals[b]);
   }
@@ -368,23 +434,31 @@ SPECIALISED vector values_of(vector_words codes) {
 #endif
 }
 
-/* 2^(byte - 127), 255 is NaN, for the words of each. */
+/* 2^(byte - 127), of which the least is no normal number, and 255 is NaN: for the words of each. */
 SPECIALISED vector scales_of(const uint8_t *bytes) {
   /* A byte comes to where a float has its exponent. */
-  static const uint32_t turns[16] = {23, 23, 23, 23, 15, 15, 15, 15, 7, 7, 7, 7, 31, 31, 31, 31};
-  const vector_words turn = *(const vector_words *)turns;
   uint32_t all = 0;
   memcpy(&all, bytes, WORDS_SCALES);
+#ifdef __AVX512F__
+  static const uint32_t to_the_top[] = {0x00808080, 0x00808080, 0x00808080, 0x00808080, 0x01808080, 0x01808080,
+                                        0x01808080, 0x01808080, 0x02808080, 0x02808080, 0x02808080, 0x02808080,
+                                        0x03808080, 0x03808080, 0x03808080, 0x03808080};
+  __m512i top = _mm512_shuffle_epi8(_mm512_set1_epi32((int)all), _mm512_loadu_si512(to_the_top));
+  vector scale = (vector)_mm512_max_epu32(_mm512_srli_epi32(top, 1), _mm512_set1_epi32(0x00400000));
+#else
+  static const uint32_t turns[] = {23, 23, 23, 23, 15, 15, 15, 15};
+  const vector_words turn = *(const vector_words *)turns;
   vector_words words = all - (vector_words){0};
   words = (words << turn | words >> (32 - turn)) & 0x7f800000u;
-  vector_words is_end = (vector_words)(((words + 0x00800000u) & 0x7f000000u) == 0); /* 2^-127 is no normal number */
-  return (vector)(words | (is_end & 0x00400000u));
+  vector scale = (vector)(words | ((vector_words)(words == 0) & 0x00400000u));
+#endif
+  return scale * 0 + scale; /* of infinity NaN */
 }
 
 typedef struct columns {
   const char *at[MOST_COLUMNS];
   const uint8_t *scales[MOST_COLUMNS];
-  int64_t ahead;
+  const char *next; /* to fetch meanwhile */
 } columns;
 
 /* Sums of a vector of words, [columns, rows]; `x` is [NIBBLES, rows, LANES]. */
@@ -404,8 +478,10 @@ SPECIALISED void sum_word_pairs(int parts, int n_rows, const float *x, const cha
                                    0x8000, 0xbf00, 0xbf80, 0xbfc0, 0xc000, 0xc040, 0xc080, 0xc0c0};
   const int n_columns = COLUMNS(n_rows);
   const __m512i table = table_of(mxfp4);
+  vector_words words[MOST_COLUMNS];
+  UNROLL for (int c = 0; c < n_columns; c++) words[c] = load_once(at[c]);
   UNROLL for (int p = 0; p < PAIRS; p++) UNROLL for (int c = 0; c < n_columns; c++) {
-    __m512bh values = look_up(table, *(const vector_words *)(const void *)at[c] >> 4 * p);
+    __m512bh values = look_up(table, words[c] >> 4 * p);
     UNROLL for (int r = 0; r < n_rows; r++) UNROLL for (int part = 0; part < parts; part++) {
       const float *pairs = x + ((p * n_rows + r) * parts + part) * LANES;
       sum[c * n_rows + r] = add_pairs(sum[c * n_rows + r], values, _mm512_loadu_si512(pairs));
@@ -442,8 +518,8 @@ SPECIALISED void dot_mxfp4(int parts, int n_rows, int64_t k, const float *x, con
     UNROLL for (int c = 0; c < n_columns; c++) {
       at[c] = from->at[c] + i / 2;
       scales[c] = from->scales[c] + i / 32;
-      __builtin_prefetch(at[c] + from->ahead, 0, 2);
     }
+    fetch(from->next + i / 2 * n_columns, n_columns * 4 * LANES);
     add_words(parts, n_rows, x, at, scales, total);
   }
   if (i < k) {
@@ -478,7 +554,7 @@ static fl_status mxfp4_range(void *user, int64_t first, int64_t end) {
     float results[MOST_ROWS][CPU_BLOCK], sums[MOST_ROWS][MOST_COLUMNS];
     int64_t n = cpu_block_size(end - first);
     for (int64_t i = 0; i < n; i += step) {
-      columns from = {.ahead = step * linear->weight_stride};
+      columns from = {.next = linear->weight + (first + i + step) * linear->weight_stride};
       for (int64_t c = 0; c < MOST_COLUMNS; c++) { /* the last one stands for those behind it */
         int64_t column = first + least(i + c, n - 1);
         from.at[c] = linear->weight + column * linear->weight_stride;

@@ -61,6 +61,16 @@ SPECIALISED vector load_half(cpu_dtype dtype, const void *row, int64_t first, in
   return is_low ? (vector)(words << 16) : (vector)(words & 0xffff0000u);
 }
 
+/*
+ * Brings `bytes` into the second-level cache while others are computed with. What is fetched so, call after call,
+ * should be in the order in which it lies in memory, whatever the order of computing: only then processors read ahead
+ * of that by themselves, and by what they are asked for alone they reach half of their memory's bandwidth. Memory need
+ * not be there.
+ */
+SPECIALISED void fetch(const char *next, int64_t bytes) {
+  UNROLL for (int64_t line = 0; line < bytes; line += 64) __builtin_prefetch(next + line, 0, 2);
+}
+
 /* Halves are added until one number is left. */
 SPECIALISED float add_lanes(vector sum) {
 #if defined(__AVX512F__)

@@ -20,11 +20,11 @@ static int64_t rows_of_tile(int64_t m) {
 /* Where the columns of a step begin; the last column stands for those behind it. */
 typedef struct columns {
   const uint8_t *at[MOST_COLUMNS];
-  int64_t ahead; /* bytes to the columns of the step after this */
+  const char *next; /* those of the step after this, to fetch meanwhile */
 } columns;
 
 static columns columns_at(const cpu_scaled_mm *mm, int64_t first, int64_t end, int64_t n) {
-  columns c = {.ahead = n * mm->weight_stride};
+  columns c = {.next = (const char *)mm->weight + (first + n) * mm->weight_stride};
   for (int64_t i = 0; i < MOST_COLUMNS; i++)
     c.at[i] = (const uint8_t *)mm->weight + least(first + i, end - 1) * mm->weight_stride;
   return c;
@@ -101,7 +101,7 @@ SPECIALISED void add_terms(bool is_float8, int n_rows, int64_t first, int64_t en
   const int n_columns = COLUMNS(n_rows);
   int64_t i = first;
   for (; i + PAIR <= end; i += PAIR) {
-    UNROLL for (int c = 0; c < n_columns; c++) __builtin_prefetch(from->at[c] + i + from->ahead, 0, 2);
+    fetch(from->next + i * n_columns, PAIR * n_columns);
     add_pair(is_float8, n_rows, x + i * n_rows, from->at, i, sum, nan);
   }
   if (i < end) {
@@ -217,7 +217,7 @@ SPECIALISED void dot_int8(int n_rows, int64_t k, const uint8_t *x, const columns
   }
   int64_t i = 0;
   for (; i + STEP <= k; i += STEP) {
-    UNROLL for (int c = 0; c < n_columns; c++) __builtin_prefetch(from->at[c] + i + from->ahead, 0, 2);
+    fetch(from->next + i * n_columns, STEP * n_columns);
     add_step(n_rows, x + i * n_rows, from->at, i, sum, own);
   }
   if (i < k) {
