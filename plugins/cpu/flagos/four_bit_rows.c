@@ -598,25 +598,45 @@ static int parts_of(const cpu_four_bit_linear *linear) {
 }
 
 /* The parts have the bits of a number from the first on: nothing is lost but the bits of what is no normal number. */
-static void put_pair(uint32_t *to, int parts, int64_t step, float low, float high) {
-  for (int part = 0; part < parts; part++, to += step) {
+SPECIALISED void put_pair(int parts, uint32_t *to, int64_t step, float low, float high) {
+  UNROLL for (int part = 0; part < parts; part++) {
     uint32_t low_bits = fl_float_bits(low) & 0xffff0000u, high_bits = fl_float_bits(high) & 0xffff0000u;
-    *to = low_bits >> 16 | high_bits;
+    to[part * step] = low_bits >> 16 | high_bits;
     low -= fl_float_from_bits(low_bits);
     high -= fl_float_from_bits(high_bits);
   }
 }
 
-/* Pair `i` of a row of x that has `row` in it. */
-static void put_row(const few_rows *few, const float *row, int64_t r, int64_t n_pairs, uint32_t *to) {
-  cpu_four_bits format = few->linear->format;
-  for (int64_t i = 0; i < n_pairs; i++) {
-    int64_t word = i / PAIRS, lane = format == CPU_MXFP4 ? word % LANES : 0;
-    int64_t low = format == CPU_AWQ ? 2 * i : 8 * word + i % PAIRS;
-    int64_t place = format == CPU_MXFP4 ? word / LANES * PAIRS + i % PAIRS : i, step = format == CPU_MXFP4 ? LANES : 1;
-    put_pair(to + (place * few->n_rows + r) * few->parts * step + lane, few->parts, step, row[low],
-             row[low + (format == CPU_AWQ ? 1 : 4)]);
+/* Row `r` of x as pairs, which are of neighbours in AWQ, else of a word's lower and upper half. */
+SPECIALISED void put_row(int parts, const few_rows *few, const float *row, int64_t r, int64_t n_words, uint32_t *to) {
+  bool is_awq = few->linear->format == CPU_AWQ, is_mxfp4 = few->linear->format == CPU_MXFP4;
+  int64_t lanes = is_mxfp4 ? LANES : 1, next = few->n_rows * parts * lanes;
+  to += r * parts * lanes;
+  for (int64_t word = 0; word < n_words; word += lanes, to += PAIRS * next)
+    for (int64_t lane = 0; lane < lanes; lane++, row += 8)
+      UNROLL for (int p = 0; p < PAIRS; p++)
+          put_pair(parts, to + p * next + lane, lanes, row[is_awq ? 2 * p : p], row[is_awq ? 2 * p + 1 : p + 4]);
+}
+
+/* Of the magnitudes' bits; those of infinity are 0x7f800000. */
+static uint32_t largest_bits(const float *row, int64_t n) {
+  uint32_t largest = 0;
+  for (int64_t i = 0; i < n; i++) {
+    uint32_t bits = fl_float_bits(row[i]) & 0x7fffffffu;
+    largest = bits > largest ? bits : largest;
   }
+  return largest;
+}
+
+static float sum_of(const float *row, int64_t n) {
+  vector sums = {0};
+  int64_t i = 0;
+  for (; i + LANES <= n; i += LANES)
+    sums += *(const vector *)(row + i);
+  float sum = add_lanes(sums);
+  for (; i < n; i++)
+    sum += row[i];
+  return sum;
 }
 
 /* False: something in x is not finite, of which the parts would make NaN. `row` is for one of x. */
@@ -629,15 +649,16 @@ static bool load_pairs(const few_rows *few, uint32_t *to, float *sums, float *ro
     for (int64_t first = 0; first < linear->k && r < linear->m; first += CPU_BLOCK)
       cpu_block_types[linear->x.dtype].load(row + first, cpu_matrix_row(linear->x, r), first,
                                             cpu_block_size(linear->k - first));
-    for (int64_t i = 0; i < k; i++)
-      finite &= (fl_float_bits(row[i]) & 0x7f800000u) != 0x7f800000u;
-    put_row(few, row, r, k / 2, to);
+    finite = largest_bits(row, k) < 0x7f800000u;
+    if (few->parts == 1)
+      put_row(1, few, row, r, k / 8, to);
+    else if (few->parts == 2)
+      put_row(2, few, row, r, k / 8, to);
+    else
+      put_row(3, few, row, r, k / 8, to);
     for (int64_t first = 0, n; first < linear->k && linear->format != CPU_MXFP4; first += n) {
-      float sum = 0;
       n = least(rows_of_chunk(linear, first), linear->k - first);
-      for (int64_t i = first; i < first + n; i++)
-        sum += row[i];
-      sums[first / 2 * few->n_rows + r] = sum;
+      sums[first / 2 * few->n_rows + r] = sum_of(row + first, n);
     }
   }
   return finite;
