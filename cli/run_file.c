@@ -561,8 +561,7 @@ static double rounded_before(const run_case *run, const DLTensor *expected) {
 }
 
 static void compare_tensor(run_case *run, const DLTensor *result, const DLTensor *expected, const char *name) {
-  const char *exact = safetensors_metadata(&run->file, "bitexact");
-  bool bit_exact = exact && !strcmp(exact, "yes") && ran_reference(run) && run->ranks < 2;
+  bool bit_exact = safetensors_says(&run->file, "bitexact", "yes") && ran_reference(run) && run->ranks < 2;
   fl_tolerance allowed = cli_tolerance(run->op, expected->dtype);
   if (bit_exact)
     allowed.atol = allowed.rtol = 0;

@@ -84,6 +84,11 @@ const char *safetensors_metadata(const safetensors *file, const char *key) {
   return json_string_value(json_object_get(file->metadata, key));
 }
 
+bool safetensors_says(const safetensors *file, const char *key, const char *word) {
+  const char *said = safetensors_metadata(file, key);
+  return said && !strcmp(said, word);
+}
+
 /* -------------------------------------------------------------------------------------------------------- reading */
 
 static bool parse_dtype(const char *name, json_t *json, DLDataType *dtype, char *error) {

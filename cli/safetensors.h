@@ -36,6 +36,9 @@ DLTensor *safetensors_find(safetensors *file, const char *name);
 /* A metadata string, or NULL. */
 const char *safetensors_metadata(const safetensors *file, const char *key);
 
+/* False, too, where the file has no such metadata. */
+bool safetensors_says(const safetensors *file, const char *key, const char *word);
+
 void safetensors_free(safetensors *file);
 
 /* A new compact tensor on the CPU in `entry`, its data zero; the entry takes a copy of `name`. */

@@ -75,7 +75,7 @@ static int check_golden_file(const fl_schema *schema, bool exact, golden_call ca
   char name[64];
   int compared = 0;
   open_golden(&g, path, schema);
-  exact = exact && !strcmp(safetensors_metadata(&g.file, "bitexact"), "yes");
+  exact = exact && safetensors_says(&g.file, "bitexact", "yes");
   call(user, schema, g.values, schema->n_arguments + schema->n_results);
   for (uint32_t i = 0; i < schema->n_arguments + schema->n_results; i++) {
     snprintf(name, sizeof name, "%s.%s", i < schema->n_arguments ? "after" : "out", schema->values[i].name);

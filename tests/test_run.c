@@ -95,7 +95,7 @@ static bool is_exact(const char *path) {
   safetensors file;
   char error[SAFETENSORS_ERROR_MAX];
   ck_assert_msg(safetensors_read(path, &file, error), "%s: %s", path, error);
-  bool exact = !strcmp(safetensors_metadata(&file, "bitexact"), "yes");
+  bool exact = safetensors_says(&file, "bitexact", "yes");
   safetensors_free(&file);
   return exact;
 }
