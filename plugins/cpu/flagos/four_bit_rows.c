@@ -687,7 +687,8 @@ fl_status cpu_four_bit_rows(const cpu_four_bit_linear *linear) {
     few.parts = 0;
   if (!few.parts)
     (is_mxfp4 ? load_mxfp4_rows : load_words_rows)(linear, few.n_rows, x);
-  int64_t width = is_mxfp4 ? 1 : BLOCK, bytes = linear->k * width / 2 + 1, multiple = is_mxfp4 ? 64 : STRIPE;
+  int64_t width = is_mxfp4 ? 1 : BLOCK, bytes = linear->k * width / 2 + 1;
+  int64_t multiple = is_mxfp4 ? 64 : STRIPE / 2; /* a narrower stripe takes longer, idle threads longer still */
   fl_status status = cpu_parallel_for(divide_up(linear->n, width), round_up(divide_up(GRAIN_BYTES, bytes), multiple),
                                       is_mxfp4 ? mxfp4_range : words_range, &few);
   cpu_scratch_give(x);
