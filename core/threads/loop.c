@@ -82,7 +82,8 @@ static const fl_host *host_of_call(void) {
 typedef struct loop {
   fl_range_fn body;
   void *user;
-  int64_t n, step;       /* `step`: of the ranges that are given out */
+  int64_t n, grain;
+  int64_t shares;        /* what is left is divided by */
   _Atomic int64_t next;  /* the first that was not given out */
   _Atomic int32_t error; /* the first; FL_OK: none */
   fenv_t mode;           /* of the caller */
@@ -111,6 +112,12 @@ static void part_ends(part *p) {
   fesetenv(&p->mode);
 }
 
+static int64_t divide_up(int64_t a, int64_t b) {
+  return a / b + (a % b != 0);
+}
+
+/* Ranges are half of a thread's share of what is left: large ones first, since each has a cost of its own, small ones
+ * at last, so that threads end together though one comes late or is slow. */
 static void work(void *data) {
   loop *l = data;
   int64_t first = atomic_load_explicit(&l->next, memory_order_relaxed);
@@ -119,7 +126,8 @@ static void work(void *data) {
   fesetenv(&l->mode);
   is_in_loop = true;
   while (first < l->n) {
-    int64_t end = l->n - first < l->step ? l->n : first + l->step;
+    int64_t step = divide_up(divide_up(l->n - first, l->grain), l->shares) * l->grain;
+    int64_t end = l->n - first < step ? l->n : first + step;
     if (!atomic_compare_exchange_weak_explicit(&l->next, &first, end, memory_order_relaxed, memory_order_relaxed))
       continue;
     fl_status status = l->body(l->user, first, end);
@@ -128,16 +136,6 @@ static void work(void *data) {
     first = atomic_load_explicit(&l->next, memory_order_relaxed);
   }
   p.returned = true;
-}
-
-static int64_t divide_up(int64_t a, int64_t b) {
-  return a / b + (a % b != 0);
-}
-
-/* Four ranges a thread: that is fair enough where one of them comes late. */
-static int64_t step_of(int64_t n, int64_t grain, uint32_t threads) {
-  enum { RANGES = 4 };
-  return divide_up(divide_up(n, grain), RANGES * (int64_t)threads) * grain;
 }
 
 fl_status fl_parallel_for(int64_t n, int64_t grain, fl_range_fn body, void *user) {
@@ -154,7 +152,7 @@ fl_status fl_parallel_for(int64_t n, int64_t grain, fl_range_fn body, void *user
     threads = (uint32_t)ranges;
   if (threads <= 1)
     return body(user, 0, n);
-  loop l = {.body = body, .user = user, .n = n, .step = step_of(n, grain, threads)};
+  loop l = {.body = body, .user = user, .n = n, .grain = grain, .shares = 2 * (int64_t)threads};
   fegetenv(&l.mode);
   bool whole = true;
   if (!pool)
