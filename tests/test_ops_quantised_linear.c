@@ -523,6 +523,34 @@ START_TEST(O5_layers_of_four_bits_of_all_sizes_agree_with_the_reference) {
 }
 END_TEST
 
+/* Whole numbers of which float32 holds each sum, and powers of two as scales, near the ends of what floats are, too. */
+START_TEST(sums_of_four_bits_that_a_float_holds_are_exact) {
+  enum { M = 3, N = 136, K = 256, G = 2, OPS = 3 };
+  static const int exponents[] = {0, 90, -100};
+  static const int edges[] = {127, 128, -128, -129, 255, 256, -256, -257, 2047, -2048, 1, -1, 0};
+  double unit = ldexp(1, exponents[_i]);
+  owned *x = make(float32, SHAPE(M, K), 3), *scales = make_constant(float32, SHAPE(G, N), 0, 0.25);
+  owned *zeros = make_words(G, N / 8, 4), *by_rows = make_words(K, N / 8, 5), *by_columns = make_words(K / 8, N, 6);
+  owned *bytes = make_bytes(uint8, N, K / 2, 4, 7), *powers = make_bytes(uint8, N, K / 32, 2, 8), *out[2 * OPS];
+  memset(powers->tensor.data, 126, powers->bytes);
+  for (int64_t i = 0; i < M * K; i++)
+    set(&x->tensor, i / K * (K + 3) + i % K, unit * edges[i * 7 % 13]);
+  for (int which = 0; which < 2; which++) {
+    for (int op = 0; op < OPS; op++)
+      out[2 * op + which] = make(float32, SHAPE(M, N), 2);
+    awq(both[which], x, by_rows, scales, zeros, NULL, out[which]);
+    const gptq_call c = {x, by_columns, scales, zeros, NULL, NULL, out[2 + which], true};
+    ck_assert_int_eq(gptq(both[which], &c), FL_OK);
+    mxfp4(both[which], x, bytes, powers, NULL, out[4 + which]);
+  }
+  for (int op = 0; op < OPS; op++)
+    for (int64_t i = 0; i < M * N; i++)
+      ck_assert_double_eq(element(out[2 * op + 1], i), element(out[2 * op], i));
+  unmake_all(out, 2 * OPS);
+  UNMAKE(x, scales, zeros, by_rows, by_columns, bytes, powers);
+}
+END_TEST
+
 /* It stays in its row; where a weight is 0, it makes NaN. */
 START_TEST(an_infinite_number_beside_weights_of_four_bits_is_what_the_reference_makes_of_it) {
   enum { M = 2, N = 136, K = 256, G = 2, OPS = 3 };
@@ -622,6 +650,7 @@ static void add_tests(TCase *tests) {
   tcase_add_loop_test(tests, MXFP4_has_sixteen_values_powers_of_two_as_scales_and_NaN_in_the_column_of_255, 0, 4);
   tcase_add_loop_test(tests, O5_layers_of_four_bits_of_all_sizes_agree_with_the_reference, 0, 3);
   tcase_add_loop_test(tests, an_infinite_number_beside_weights_of_four_bits_is_what_the_reference_makes_of_it, 0, 3);
+  tcase_add_loop_test(tests, sums_of_four_bits_that_a_float_holds_are_exact, 0, 3);
   tcase_add_test(tests, O6_bad_arguments_of_layers_of_four_bits_are_refused_with_a_reason);
 }
 

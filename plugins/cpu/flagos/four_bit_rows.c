@@ -2,12 +2,12 @@
  * Weights of 4 bits times a few rows: see four_bit_linear.h. Decoding takes the time to read the weight, so each word
  * of it is read once for all rows, and its 8 values become floats in registers: a nibble of the mantissa's bits with an
  * exponent that makes these its units is that value and a power of two, which goes with the zero point. Or they become
- * pairs of bfloat16 (four_bit_pairs.h). Rows are computed as 1, 2, 4 or 8, with as many vectors of columns that there
- * are SUMS sums; rows that lack are zeros.
+ * bytes, and x is digits (digits.h). Rows are computed as 1, 2, 4 or 8, with as many vectors of columns that there are
+ * SUMS sums; rows that lack are zeros.
  */
 #include "plugins/cpu/flagos/block.h"
+#include "plugins/cpu/flagos/digits.h"
 #include "plugins/cpu/flagos/four_bit_linear.h"
-#include "plugins/cpu/flagos/four_bit_pairs.h"
 #include "plugins/cpu/flagos/lanes.h"
 #include "plugins/cpu/parallel.h"
 #include "plugins/cpu/scratch.h"
@@ -36,7 +36,7 @@ static void end_columns(const cpu_four_bit_linear *linear, int64_t row, int64_t 
  * A block is NIBBLES vectors of columns: of AWQ a vector of words, of GPTQ so many. A chunk is some rows of it that are
  * of one group. Blocks are computed a stripe at a time, chunk by chunk, while the chunks of the next rows are fetched.
  */
-enum { BLOCK = NIBBLES * LANES, CHUNK_ROWS = 128, STRIPE = 8 };
+enum { BLOCK = NIBBLES * LANES, CHUNK_ROWS = 128, STRIPE = 32 };
 _Static_assert((int)BLOCK <= (int)CPU_BLOCK, "a block's columns end together");
 
 /* What is to be fetched of rows of words. */
@@ -54,13 +54,22 @@ SPECIALISED void fetch_rows(ahead *next, int n_vectors) {
   }
 }
 
+/* A row's part of what a chunk is multiplied by, where that is digits. */
+typedef struct chunk_of_x {
+  int32_t sums[DIGITS]; /* -8 times */
+  float unit, sum;
+} chunk_of_x;
+
+/* Digits are [4 rows of the weight, rows of x, QUAD bytes of each digit]; the last are of no digit. GPTQ's take even
+ * rows of a word before odd ones. */
+enum { QUAD = 4 };
+
 typedef struct chunk {
   const char *words;
-  int64_t stride, n;     /* rows of words */
-  ahead *next;           /* as much of it is fetched as the chunk has */
-  const float *x;        /* [rows of the weight, rows of x]; */
-  const uint32_t *pairs; /* or [pairs of rows of the weight, rows of x, parts], and then */
-  const float *x_sums;   /* [rows of x], of this chunk; zeros are less 8 */
+  int64_t stride, n;         /* rows of words */
+  ahead *next;               /* as much of it is fetched as the chunk has */
+  const float *x;            /* [rows of the weight, rows of x]; or digits, and then */
+  const chunk_of_x *x_group; /* [rows of x]; zeros are less 8 */
   const float *zeros, *scales;
   float *totals; /* [NIBBLES, rows of x, LANES] */
 } chunk;
@@ -129,100 +138,126 @@ SPECIALISED void multiply_gptq(int n_rows, const chunk *c) {
   }
 }
 
-#ifdef __AVX512BF16__
-static const uint16_t values_less_8[] = {0xc100, 0xc0e0, 0xc0c0, 0xc0a0, 0xc080, 0xc040, 0xc000, 0xbf80,
-                                         0x0000, 0x3f80, 0x4000, 0x4040, 0x4080, 0x40a0, 0x40c0, 0x40e0};
+#ifdef __AVX512VNNI__
+enum { DIGIT_SUMS = SUMS * DIGITS };
+#define LOW_NIBBLES 0x0f0f0f0fu
+
+/* Sums are of values less 8. */
+SPECIALISED void begin_digits(int n_rows, int n_vectors, const chunk *c, __m512i *sums) {
+  UNROLL for (int v = 0; v < n_vectors; v++) UNROLL for (int r = 0; r < n_rows; r++)
+      UNROLL for (int d = 0; d < DIGITS; d++) sums[(v * n_rows + r) * DIGITS + d] =
+          _mm512_set1_epi32(c->x_group[r].sums[d]);
+}
+
+/* `values` are bytes, four rows of the weight in each word. */
+SPECIALISED void add_digits(int n_rows, int n_vectors, const int32_t *x, const vector_words *values, __m512i *sums) {
+  UNROLL for (int r = 0; r < n_rows; r++) UNROLL for (int d = 0; d < DIGITS; d++) {
+    const __m512i quad = _mm512_set1_epi32(x[r * QUAD + d]);
+    UNROLL for (int v = 0; v < n_vectors; v++) {
+      __m512i *to = &sums[(v * n_rows + r) * DIGITS + d];
+      *to = _mm512_dpbusd_epi32(*to, (__m512i)values[v], quad);
+    }
+  }
+}
 
 /* (value - 8) * x, less (zero - 8) times the sum of x. */
-SPECIALISED void add_pair_totals(int n_rows, const chunk *c, int place, const vector *sums) {
+SPECIALISED void add_digit_totals(int n_rows, const chunk *c, int place, const __m512i *sums) {
   vector scale = *(const vector *)(c->scales + place * LANES), zero = *(const vector *)(c->zeros + place * LANES);
   UNROLL for (int r = 0; r < n_rows; r++) {
     vector *total = (vector *)(c->totals + (place * n_rows + r) * LANES);
-    *total += scale * (sums[r] - zero * c->x_sums[r]);
+    const chunk_of_x *x = &c->x_group[r];
+    *total += scale * (join_sums(sums + r * DIGITS) * x->unit - zero * x->sum);
   }
 }
 
-/* Pairs are of two rows of words. */
-SPECIALISED void multiply_awq_pairs(int parts, int n_rows, const chunk *c) {
+/* Byte `byte` of four rows' words, the first row's lowest. */
+SPECIALISED vector_words gather_byte(const char *row, int64_t stride, int byte) {
+  const __mmask32 upper_halves = 0xaaaaaaaau;
+  const __mmask64 odd_bytes = 0xaaaaaaaaaaaaaaaau;
+  __m512i rows[QUAD], pair[2];
+  UNROLL for (int i = 0; i < QUAD; i++) rows[i] = _mm512_loadu_si512(row + i * stride);
+  UNROLL for (int i = 0; i < 2; i++) pair[i] =
+      byte < 2 ? _mm512_mask_blend_epi16(upper_halves, rows[i], _mm512_slli_epi32(rows[i + 2], 16))
+               : _mm512_mask_blend_epi16(upper_halves, _mm512_srli_epi32(rows[i], 16), rows[i + 2]);
+  return (vector_words)(byte % 2 ? _mm512_mask_blend_epi8(odd_bytes, _mm512_srli_epi32(pair[0], 8), pair[1])
+                                 : _mm512_mask_blend_epi8(odd_bytes, pair[0], _mm512_slli_epi32(pair[1], 8)));
+}
+
+SPECIALISED void multiply_awq_digits(int n_rows, const chunk *c) {
   const int places = SUMS / n_rows;
-  const __m512i table = table_of(values_less_8);
   UNROLL for (int first = 0; first < NIBBLES; first += places) {
-    vector sum[SUMS] = {0};
+    __m512i sums[DIGIT_SUMS];
     const char *row = c->words;
-    const uint32_t *x = c->pairs;
+    const int32_t *x = (const int32_t *)(const void *)c->x;
     ahead next = *c->next;
-    for (int64_t i = 0; i < c->n; i += 2, row += 2 * c->stride, x += n_rows * parts) {
-      vector_words a = *(const vector_words *)(const void *)row;
-      vector_words b = *(const vector_words *)(const void *)(row + c->stride);
+    begin_digits(n_rows, places, c, sums);
+    for (int64_t i = 0; i < c->n; i += QUAD, row += QUAD * c->stride, x += QUAD * n_rows) {
       if (!first)
-        fetch_rows(&next, 2);
+        fetch_rows(&next, QUAD);
       UNROLL for (int p = first; p < first + places; p++) {
-        __m512bh values = look_up(table, (p < 4 ? lower_halves(a, b) : upper_halves(a, b)) >> 4 * (p % 4));
-        UNROLL for (int r = 0; r < n_rows; r++) UNROLL for (int part = 0; part < parts; part++) {
-          vector *to = &sum[(p - first) * n_rows + r];
-          *to = add_pairs(*to, values, _mm512_set1_epi32((int)x[r * parts + part]));
-        }
+        vector_words values = gather_byte(row, c->stride, p / 2) >> (p % 2 ? 4 : 0) & LOW_NIBBLES;
+        add_digits(n_rows, 1, x, &values, sums + (p - first) * n_rows * DIGITS);
       }
     }
     *c->next = next;
-    UNROLL for (int p = 0; p < places; p++) add_pair_totals(n_rows, c, first + p, sum + p * n_rows);
+    UNROLL for (int p = 0; p < places; p++) add_digit_totals(n_rows, c, first + p, sums + p * n_rows * DIGITS);
   }
 }
 
-/* Pairs are of the rows in a word. */
-SPECIALISED void multiply_gptq_pairs(int parts, int n_rows, const chunk *c) {
-  const int vectors = SUMS / n_rows;
-  const __m512i table = table_of(values_less_8);
+SPECIALISED void multiply_gptq_digits(int n_rows, const chunk *c) {
+  const int vectors = n_rows == 1 ? SUMS / 2 : SUMS / n_rows; /* more are more than there are registers for */
   for (int first = 0; first < NIBBLES; first += vectors) {
-    vector sum[SUMS] = {0};
+    __m512i sums[DIGIT_SUMS];
     const char *row = c->words + first * LANES * 4;
-    const uint32_t *x = c->pairs;
+    const int32_t *x = (const int32_t *)(const void *)c->x;
     ahead next = *c->next;
-    for (int64_t i = 0; i < c->n; i++, row += c->stride, x += PAIRS * n_rows * parts) {
-      vector_words words[SUMS];
+    begin_digits(n_rows, vectors, c, sums);
+    for (int64_t i = 0; i < c->n; i++, row += c->stride, x += 2 * QUAD * n_rows) {
+      vector_words even[SUMS], odd[SUMS];
       fetch_rows(&next, vectors);
-      UNROLL for (int v = 0; v < vectors; v++) words[v] = load_once(row + v * LANES * 4);
-      UNROLL for (int p = 0; p < PAIRS; p++) UNROLL for (int v = 0; v < vectors; v++) {
-        __m512bh values = look_up(table, words[v] >> 4 * p);
-        UNROLL for (int r = 0; r < n_rows; r++) UNROLL for (int part = 0; part < parts; part++) {
-          vector *to = &sum[v * n_rows + r];
-          *to = add_pairs(*to, values, _mm512_set1_epi32((int)x[(p * n_rows + r) * parts + part]));
-        }
+      UNROLL for (int v = 0; v < vectors; v++) {
+        vector_words words = ((const vector_words *)(const void *)row)[v];
+        even[v] = words & LOW_NIBBLES;
+        odd[v] = words >> 4 & LOW_NIBBLES;
       }
+      add_digits(n_rows, vectors, x, even, sums);
+      add_digits(n_rows, vectors, x + QUAD * n_rows, odd, sums);
     }
     *c->next = next;
-    UNROLL for (int v = 0; v < vectors; v++) add_pair_totals(n_rows, c, first + v, sum + v * n_rows);
+    UNROLL for (int v = 0; v < vectors; v++) add_digit_totals(n_rows, c, first + v, sums + v * n_rows * DIGITS);
   }
 }
 #endif
 
-/* do(format, parts, rows of x) for each number of rows; parts 0: floats. */
-#define FOR_ROWS(do, format, parts)                                                                                    \
+/* do(format, rows of x) for each number of rows. */
+#define FOR_ROWS(do, format)                                                                                           \
   do                                                                                                                   \
-  (format, parts, 1) do(format, parts, 2) do(format, parts, 4) do(format, parts, 8)
-#ifdef __AVX512BF16__
-#define FOR_PARTS(do, format) FOR_ROWS(do, format, 1) FOR_ROWS(do, format, 2) FOR_ROWS(do, format, 3)
+  (format, 1) do(format, 2) do(format, 4) do(format, 8)
+#ifdef __AVX512VNNI__
+enum { HAS_DIGITS = 1 };
+#define FOR_DIGITS(do, format) FOR_ROWS(do, format##_digits)
 #else
-#define FOR_PARTS(do, format)
+enum { HAS_DIGITS = 0 };
+#define FOR_DIGITS(do, format)
 #endif
 
 typedef void (*chunk_fn)(const chunk *c);
-#define MULTIPLY(format, parts, n_rows)                                                                                \
-  static void format##_0_##n_rows(const chunk *c) {                                                                    \
+#define MULTIPLY(format, n_rows)                                                                                       \
+  static void format##_##n_rows(const chunk *c) {                                                                      \
     multiply_##format(n_rows, c);                                                                                      \
   }
-#define MULTIPLY_PAIRS(format, parts, n_rows)                                                                          \
-  static void format##_##parts##_##n_rows(const chunk *c) {                                                            \
-    multiply_##format##_pairs(parts, n_rows, c);                                                                       \
-  }
-FOR_ROWS(MULTIPLY, awq, 0)
-FOR_ROWS(MULTIPLY, gptq, 0)
-FOR_PARTS(MULTIPLY_PAIRS, awq)
-FOR_PARTS(MULTIPLY_PAIRS, gptq)
-#define NAME(format, parts, n_rows) [parts][n_rows] = format##_##parts##_##n_rows,
+FOR_ROWS(MULTIPLY, awq)
+FOR_ROWS(MULTIPLY, gptq)
+FOR_DIGITS(MULTIPLY, awq)
+FOR_DIGITS(MULTIPLY, gptq)
+#define NAME(format, n_rows) [n_rows] = format##_##n_rows,
 #define NAMES(format)                                                                                                  \
-  { FOR_ROWS(NAME, format, 0) FOR_PARTS(NAME, format) }
-static const chunk_fn chunk_fns[][MOST_PARTS + 1][MOST_ROWS + 1] = {[CPU_AWQ] = NAMES(awq), [CPU_GPTQ] = NAMES(gptq)};
+  {                                                                                                                    \
+    {FOR_ROWS(NAME, format)}, {                                                                                        \
+      FOR_DIGITS(NAME, format)                                                                                         \
+    }                                                                                                                  \
+  }
+static const chunk_fn chunk_fns[][2][MOST_ROWS + 1] = {[CPU_AWQ] = NAMES(awq), [CPU_GPTQ] = NAMES(gptq)};
 
 /* In which column of its word the nibbles of AWQ are. */
 static const int awq_columns[] = {0, 2, 4, 6, 1, 3, 5, 7};
@@ -235,9 +270,9 @@ static int place_of(const cpu_four_bit_linear *linear, int i) {
 typedef struct few_rows {
   const cpu_four_bit_linear *linear;
   int64_t n_rows;
-  int parts;      /* of x; 0: it is floats */
-  const float *x; /* those, or pairs and behind them for words, at row / 2 * n_rows, the sums of a chunk's rows */
-  const float *x_sums;
+  bool has_digits;
+  const float *x;             /* or digits, and behind them, of words, */
+  const chunk_of_x *x_groups; /* [rows of the weight / QUAD, rows of x], where a chunk begins */
 } few_rows;
 
 /* The chunk that begins with this row. */
@@ -282,20 +317,20 @@ static void order_awq(float *columns) {
 static void load_awq_zeros(const few_rows *few, const char *words, float *zeros) {
   vector_words lower = *(const vector_words *)(const void *)words, upper = lower >> 16;
   UNROLL for (int p = 0; p < NIBBLES; p++) * (vector *)(zeros + p * LANES) =
-      nibble(p < 4 ? lower : upper, p) - (few->parts ? power_of_nibble(p) + 8 : 0);
+      nibble(p < 4 ? lower : upper, p) - (few->has_digits ? power_of_nibble(p) + 8 : 0);
 }
 
 static void load_gptq_zeros(const few_rows *few, const char *words, float *zeros) {
   const uint8_t *bytes = (const uint8_t *)words;
-  float offset = (float)(few->linear->zero_offset - (few->parts ? 8 : 0));
+  float offset = (float)(few->linear->zero_offset - (few->has_digits ? 8 : 0));
   uint8_t codes[BLOCK];
   for (int i = 0; i < BLOCK / 2; i++) {
     codes[2 * i] = bytes[i] & 15;
     codes[2 * i + 1] = bytes[i] >> 4;
   }
-  for (int p = 0; p < (few->parts ? 1 : 4); p++)
+  for (int p = 0; p < (few->has_digits ? 1 : 4); p++)
     for (int i = 0; i < BLOCK; i++)
-      zeros[p * BLOCK + i] = (float)codes[i] + (few->parts ? offset : offset + power_of_nibble(p));
+      zeros[p * BLOCK + i] = (float)codes[i] + (few->has_digits ? offset : offset + power_of_nibble(p));
 }
 
 /* 0 behind the last column. */
@@ -305,9 +340,11 @@ static void load_group(const few_rows *few, int64_t group, int64_t block, group_
   int64_t first = block * BLOCK, n = least(BLOCK, linear->n - first);
   const char *zeros = linear->zeros ? linear->zeros + group * linear->zeros_stride + first / 2 : NULL;
   char words[BLOCK / 2];
-  if (!zeros || n < BLOCK) {
-    memset(words, zeros ? 0 : 0x11 * (8 - linear->zero_offset), sizeof words);
-    zeros = memcpy(words, zeros ? zeros : words, zeros ? (size_t)n / 2 : 0);
+  if (!zeros)
+    zeros = memset(words, 0x11 * (8 - linear->zero_offset), sizeof words);
+  else if (n < BLOCK) {
+    memset(words + n / 2, 0, sizeof words - (size_t)n / 2);
+    zeros = memcpy(words, zeros, (size_t)n / 2);
   }
   memset(to->scales + n, 0, (size_t)(BLOCK - n) * sizeof *to->scales);
   cpu_block_types[linear->scales.dtype].load(to->scales, cpu_matrix_row(linear->scales, group), first, n);
@@ -319,11 +356,9 @@ static void load_group(const few_rows *few, int64_t group, int64_t block, group_
 /* So many columns of a row are on their way. */
 static void fetch_group(const cpu_four_bit_linear *linear, int64_t group, int64_t first, int64_t n) {
   int64_t size = cpu_dtype_size(linear->scales.dtype);
-  const char *scales = (const char *)cpu_matrix_row(linear->scales, group) + first * size;
-  for (int64_t i = 0; i < n * size; i += 64)
-    __builtin_prefetch(scales + i, 0, 2);
-  for (int64_t i = 0; i < n / 2 && linear->zeros; i += 64)
-    __builtin_prefetch(linear->zeros + group * linear->zeros_stride + first / 2 + i, 0, 2);
+  fetch((const char *)cpu_matrix_row(linear->scales, group) + first * size, n * size);
+  if (linear->zeros)
+    fetch(linear->zeros + group * linear->zeros_stride + first / 2, n / 2);
 }
 
 /* Rows `row` to row + rows - 1 of a block, which are of one group. The last block may lack columns. */
@@ -339,8 +374,7 @@ static void multiply_chunk(const few_rows *few, int64_t block, int64_t row, int6
              .n = is_awq ? rows : rows / 8,
              .next = next,
              .x = few->x + row * few->n_rows,
-             .pairs = (const uint32_t *)few->x + row / 2 * few->n_rows * few->parts,
-             .x_sums = few->x_sums + row / 2 * few->n_rows,
+             .x_group = few->x_groups + row / QUAD * few->n_rows,
              .zeros = group->zeros,
              .scales = group->scales,
              .totals = totals};
@@ -352,7 +386,7 @@ static void multiply_chunk(const few_rows *few, int64_t block, int64_t row, int6
     c.words = rest;
     c.stride = whole;
   }
-  chunk_fns[linear->format][few->parts][few->n_rows](&c);
+  chunk_fns[linear->format][few->has_digits][few->n_rows](&c);
 }
 
 static void end_block(const few_rows *few, int64_t block, const float *totals) {
@@ -365,10 +399,19 @@ static void end_block(const few_rows *few, int64_t block, const float *totals) {
   }
 }
 
-static void multiply_stripe(const few_rows *few, int64_t first, int64_t blocks, float (*totals)[BLOCK * MOST_ROWS]) {
+/* What a stripe's blocks have: sums and the scales of their group. */
+typedef struct stripe {
+  group_block groups[STRIPE];
+  float totals[]; /* [STRIPE, BLOCK * rows of x] */
+} stripe;
+
+static float *totals_of(const few_rows *few, stripe *s, int64_t block) {
+  return s->totals + block * BLOCK * few->n_rows;
+}
+
+static void multiply_stripe(const few_rows *few, int64_t first, int64_t blocks, stripe *s) {
   const cpu_four_bit_linear *linear = few->linear;
   int64_t whole = linear->format == CPU_AWQ ? BLOCK / 2 : 4 * BLOCK, rows_of_word = linear->format == CPU_AWQ ? 1 : 8;
-  group_block group[STRIPE];
   for (int64_t row = 0, end; row < linear->k; row = end) {
     end = row + rows_of_chunk(linear, row);
     ahead next = {.row = linear->weight + first * whole + end / rows_of_word * linear->weight_stride,
@@ -380,22 +423,26 @@ static void multiply_stripe(const few_rows *few, int64_t first, int64_t blocks, 
       fetch_group(linear, end / linear->group, first * BLOCK, blocks * BLOCK);
     for (int64_t b = 0; b < blocks; b++) {
       if (row % linear->group == 0)
-        load_group(few, row / linear->group, first + b, &group[b]);
-      multiply_chunk(few, first + b, row, end - row, &group[b], &next, totals[b]);
+        load_group(few, row / linear->group, first + b, &s->groups[b]);
+      multiply_chunk(few, first + b, row, end - row, &s->groups[b], &next, totals_of(few, s, b));
     }
   }
 }
 
 static fl_status words_range(void *user, int64_t begin, int64_t end) {
   const few_rows *few = user;
-  _Alignas(64) float totals[STRIPE][BLOCK * MOST_ROWS];
+  size_t totals = (size_t)(STRIPE * BLOCK * few->n_rows) * sizeof(float);
+  stripe *s = cpu_scratch_take_bytes(sizeof *s + totals);
+  if (!s)
+    return FL_ENOMEM;
   for (int64_t first = begin; first < end; first += STRIPE) {
     int64_t blocks = least(STRIPE, end - first);
-    memset(totals, 0, sizeof totals);
-    multiply_stripe(few, first, blocks, totals);
+    memset(s->totals, 0, totals);
+    multiply_stripe(few, first, blocks, s);
     for (int64_t b = 0; b < blocks; b++)
-      end_block(few, first + b, totals[b]);
+      end_block(few, first + b, totals_of(few, s, b));
   }
+  cpu_scratch_give(s);
   return FL_OK;
 }
 
@@ -471,44 +518,62 @@ SPECIALISED void sum_words(int n_rows, const float *x, const char *const *at, ve
   }
 }
 
-/* `x` is [PAIRS, rows, parts, LANES]. */
-SPECIALISED void sum_word_pairs(int parts, int n_rows, const float *x, const char *const *at, vector *sum) {
-#ifdef __AVX512BF16__
-  static const uint16_t mxfp4[] = {0x0000, 0x3f00, 0x3f80, 0x3fc0, 0x4000, 0x4040, 0x4080, 0x40c0,
-                                   0x8000, 0xbf00, 0xbf80, 0xbfc0, 0xc000, 0xc040, 0xc080, 0xc0c0};
-  const int n_columns = COLUMNS(n_rows);
-  const __m512i table = table_of(mxfp4);
-  vector_words words[MOST_COLUMNS];
-  UNROLL for (int c = 0; c < n_columns; c++) words[c] = load_once(at[c]);
-  UNROLL for (int p = 0; p < PAIRS; p++) UNROLL for (int c = 0; c < n_columns; c++) {
-    __m512bh values = look_up(table, words[c] >> 4 * p);
-    UNROLL for (int r = 0; r < n_rows; r++) UNROLL for (int part = 0; part < parts; part++) {
-      const float *pairs = x + ((p * n_rows + r) * parts + part) * LANES;
-      sum[c * n_rows + r] = add_pairs(sum[c * n_rows + r], values, _mm512_loadu_si512(pairs));
-    }
+#ifdef __AVX512VNNI__
+/* Of one row of x and 128 of its columns. */
+typedef struct words_of_x {
+  __m512i digits[DIGITS][2]; /* of even columns, of odd ones */
+  __m512i offsets;           /* values are OFFSET more than twice those of MXFP4 */
+  vector units;              /* half of them */
+} words_of_x;
+enum { OFFSET = 12 };
+
+/* In units, of some columns, and OFFSET times the sum of x more. Columns take turns: each sum waits for its last. */
+SPECIALISED void sum_digits(int n_columns, const words_of_x *x, const __m512i *even, const __m512i *odd,
+                            __m512i *sums) {
+  UNROLL for (int c = 0; c < n_columns; c++) sums[c] = _mm512_setzero_si512();
+  UNROLL for (int d = DIGITS - 1; d >= 0; d--) {
+    UNROLL for (int c = 0; c < n_columns; c++) sums[c] =
+        _mm512_dpbusd_epi32(_mm512_slli_epi32(sums[c], 8), even[c], x->digits[d][0]);
+    UNROLL for (int c = 0; c < n_columns; c++) sums[c] = _mm512_dpbusd_epi32(sums[c], odd[c], x->digits[d][1]);
   }
-#else
-  (void)parts, (void)n_rows, (void)x, (void)at, (void)sum;
-#endif
 }
 
-SPECIALISED void add_words(int parts, int n_rows, const float *x, const char *const *at, const uint8_t *const *scales,
-                           vector *total) {
+SPECIALISED void sum_words_digits(int n_rows, const float *x, const char *const *at, vector *sum) {
+  const int n_columns = COLUMNS(n_rows);
+  const words_of_x *rows = (const words_of_x *)(const void *)x;
+  const __m512i values = _mm512_broadcast_i32x4(
+      _mm_setr_epi8(12, 13, 14, 15, 16, 18, 20, 24, 12, 11, 10, 9, 8, 6, 4, 0)); /* twice and OFFSET more */
+  const __m512i low = _mm512_set1_epi8(15);
+  __m512i even[MOST_COLUMNS], odd[MOST_COLUMNS], sums[MOST_COLUMNS];
+  UNROLL for (int c = 0; c < n_columns; c++) {
+    const __m512i words = _mm512_loadu_si512(at[c]);
+    even[c] = _mm512_shuffle_epi8(values, _mm512_and_si512(words, low));
+    odd[c] = _mm512_shuffle_epi8(values, _mm512_and_si512(_mm512_srli_epi32(words, 4), low));
+  }
+  UNROLL for (int r = 0; r < n_rows; r++) {
+    sum_digits(n_columns, &rows[r], even, odd, sums);
+    UNROLL for (int c = 0; c < n_columns; c++) sum[c * n_rows + r] =
+        (vector)_mm512_cvtepi32_ps(_mm512_sub_epi32(sums[c], rows[r].offsets)) * rows[r].units;
+  }
+}
+#endif
+
+typedef void (*sum_words_fn)(int n_rows, const float *x, const char *const *at, vector *sum);
+
+SPECIALISED void add_words(sum_words_fn sum_of, int n_rows, const float *x, const char *const *at,
+                           const uint8_t *const *scales, vector *total) {
   const int n_columns = COLUMNS(n_rows);
   vector sum[DOTS] = {0};
-  if (parts)
-    sum_word_pairs(parts, n_rows, x, at, sum);
-  else
-    sum_words(n_rows, x, at, sum);
+  sum_of(n_rows, x, at, sum);
   UNROLL for (int c = 0; c < n_columns; c++) {
     vector scale = scales_of(scales[c]);
     UNROLL for (int r = 0; r < n_rows; r++) total[c * n_rows + r] += scale * sum[c * n_rows + r];
   }
 }
 
-SPECIALISED void dot_mxfp4(int parts, int n_rows, int64_t k, const float *x, const columns *from,
-                           float (*sums)[MOST_COLUMNS]) {
-  const int n_x = n_rows * (parts ? PAIRS * parts : NIBBLES) * LANES; /* of a vector of words */
+SPECIALISED void dot_columns(sum_words_fn sum_of, int n_rows, int64_t k, const float *x, const columns *from,
+                             float (*sums)[MOST_COLUMNS]) {
+  const int n_x = n_rows * WORDS_COLUMNS; /* of a vector of words */
   const int n_columns = COLUMNS(n_rows);
   vector total[DOTS] = {0};
   const char *at[MOST_COLUMNS];
@@ -520,7 +585,7 @@ SPECIALISED void dot_mxfp4(int parts, int n_rows, int64_t k, const float *x, con
       scales[c] = from->scales[c] + i / 32;
     }
     fetch(from->next + i / 2 * n_columns, n_columns * 4 * LANES);
-    add_words(parts, n_rows, x, at, scales, total);
+    add_words(sum_of, n_rows, x, at, scales, total);
   }
   if (i < k) {
     char rest[MOST_COLUMNS][WORDS_COLUMNS / 2] = {0};
@@ -530,21 +595,22 @@ SPECIALISED void dot_mxfp4(int parts, int n_rows, int64_t k, const float *x, con
       at[c] = memcpy(rest[c], from->at[c] + i / 2, (size_t)(k - i) / 2);
       scales[c] = memcpy(rest_scales[c], from->scales[c] + i / 32, (size_t)(k - i) / 32);
     }
-    add_words(parts, n_rows, x, at, scales, total);
+    add_words(sum_of, n_rows, x, at, scales, total);
   }
   UNROLL for (int c = 0; c < n_columns; c++) UNROLL for (int r = 0; r < n_rows; r++) sums[r][c] =
       add_lanes(total[c * n_rows + r]);
 }
 
 typedef void (*dot_fn)(int64_t k, const float *x, const columns *from, float (*sums)[MOST_COLUMNS]);
-#define DOT(format, parts, n_rows)                                                                                     \
-  static void format##_##parts##_##n_rows(int64_t k, const float *x, const columns *from,                              \
-                                          float(*sums)[MOST_COLUMNS]) {                                                \
-    dot_##format(parts, n_rows, k, x, from, sums);                                                                     \
+#define DOT(format, sum_of, n_rows)                                                                                    \
+  static void format##_##n_rows(int64_t k, const float *x, const columns *from, float(*sums)[MOST_COLUMNS]) {          \
+    dot_columns(sum_of, n_rows, k, x, from, sums);                                                                     \
   }
-FOR_ROWS(DOT, mxfp4, 0)
-FOR_PARTS(DOT, mxfp4)
-static const dot_fn dots[MOST_PARTS + 1][MOST_ROWS + 1] = NAMES(mxfp4);
+#define DOT_FLOATS(format, n_rows) DOT(format, sum_words, n_rows)
+#define DOT_DIGITS(format, n_rows) DOT(format, sum_words_digits, n_rows)
+FOR_ROWS(DOT_FLOATS, mxfp4)
+FOR_DIGITS(DOT_DIGITS, mxfp4)
+static const dot_fn dots[2][MOST_ROWS + 1] = NAMES(mxfp4);
 
 static fl_status mxfp4_range(void *user, int64_t first, int64_t end) {
   const few_rows *few = user;
@@ -560,7 +626,7 @@ static fl_status mxfp4_range(void *user, int64_t first, int64_t end) {
         from.at[c] = linear->weight + column * linear->weight_stride;
         from.scales[c] = cpu_matrix_row(linear->scales, column);
       }
-      dots[few->parts][few->n_rows](linear->k, few->x, &from, sums);
+      dots[few->has_digits][few->n_rows](linear->k, few->x, &from, sums);
       for (int64_t row = 0; row < linear->m; row++)
         memcpy(&results[row][i], sums[row], (size_t)least(step, n - i) * sizeof(float));
     }
@@ -583,64 +649,60 @@ static void load_mxfp4_rows(const cpu_four_bit_linear *linear, int64_t n_rows, f
     }
 }
 
-/* ----------------------------------------------------------------------------------------------------- pairs of x */
+/* ---------------------------------------------------------------------------------------------------- digits of x */
 
-/* How many bfloat16 numbers make one of x; 0: floats are to be multiplied. A chunk of AWQ's wants pairs of rows. */
-static int parts_of(const cpu_four_bit_linear *linear) {
-#ifdef __AVX512BF16__
-  if (linear->format == CPU_AWQ && (linear->group % 2 || linear->k % 2))
-    return 0;
-  return linear->x.dtype == CPU_BFLOAT16 ? 1 : linear->x.dtype == CPU_FLOAT16 ? 2 : 3;
-#else
-  (void)linear;
-  return 0;
-#endif
-}
-
-/* The parts have the bits of a number from the first on: nothing is lost but the bits of what is no normal number. */
-SPECIALISED void put_pair(int parts, uint32_t *to, int64_t step, float low, float high) {
-  UNROLL for (int part = 0; part < parts; part++) {
-    uint32_t low_bits = fl_float_bits(low) & 0xffff0000u, high_bits = fl_float_bits(high) & 0xffff0000u;
-    to[part * step] = low_bits >> 16 | high_bits;
-    low -= fl_float_from_bits(low_bits);
-    high -= fl_float_from_bits(high_bits);
+#ifdef __AVX512VNNI__
+static void load_words_digits(const few_rows *few, const float *row, int64_t r, char *to, chunk_of_x *groups) {
+  const cpu_four_bit_linear *linear = few->linear;
+  const __m512i order = linear->format == CPU_AWQ
+                            ? _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15)
+                            : _mm512_setr_epi32(0, 2, 4, 6, 1, 3, 5, 7, 8, 10, 12, 14, 9, 11, 13, 15);
+  const __m512i by_digit = _mm512_broadcast_i32x4(_mm_setr_epi8(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15));
+  for (int64_t first = 0, n; first < linear->k; first += n) {
+    chunk_of_x *group = &groups[first / QUAD * few->n_rows + r];
+    __m512i sums = _mm512_setzero_si512();
+    int32_t eights[LANES];
+    n = least(rows_of_chunk(linear, first), linear->k - first);
+    uint32_t exponent = exponent_above(row + first, n);
+    for (int64_t i = first; i < first + n; i += LANES) {
+      const __m512i digits = _mm512_permutexvar_epi32(order, digits_of(row + i, first + n - i, exponent));
+      _Alignas(64) char quads[LANES * QUAD];
+      _mm512_store_si512(quads, _mm512_shuffle_epi8(digits, by_digit));
+      sums = _mm512_dpbusd_epi32(sums, _mm512_set1_epi8(8), _mm512_load_si512(quads));
+      for (int64_t quad = 0; quad < LANES / QUAD && i + quad * QUAD < first + n; quad++)
+        memcpy(to + ((i / QUAD + quad) * few->n_rows + r) * QUAD * QUAD, quads + quad * QUAD * QUAD, QUAD * QUAD);
+    }
+    _mm512_storeu_si512(eights, sums);
+    for (int d = 0; d < DIGITS; d++)
+      group->sums[d] = -(eights[d] + eights[QUAD + d] + eights[2 * QUAD + d] + eights[3 * QUAD + d]);
+    group->unit = unit_of(exponent);
+    group->sum = (65536.f * (float)group->sums[2] + (float)(256 * group->sums[1] + group->sums[0])) / -8 * group->unit;
   }
 }
 
-/* Row `r` of x as pairs, which are of neighbours in AWQ, else of a word's lower and upper half. */
-SPECIALISED void put_row(int parts, const few_rows *few, const float *row, int64_t r, int64_t n_words, uint32_t *to) {
-  bool is_awq = few->linear->format == CPU_AWQ, is_mxfp4 = few->linear->format == CPU_MXFP4;
-  int64_t lanes = is_mxfp4 ? LANES : 1, next = few->n_rows * parts * lanes;
-  to += r * parts * lanes;
-  for (int64_t word = 0; word < n_words; word += lanes, to += PAIRS * next)
-    for (int64_t lane = 0; lane < lanes; lane++, row += 8)
-      UNROLL for (int p = 0; p < PAIRS; p++)
-          put_pair(parts, to + p * next + lane, lanes, row[is_awq ? 2 * p : p], row[is_awq ? 2 * p + 1 : p + 4]);
-}
-
-/* Of the magnitudes' bits; those of infinity are 0x7f800000. */
-static uint32_t largest_bits(const float *row, int64_t n) {
-  uint32_t largest = 0;
-  for (int64_t i = 0; i < n; i++) {
-    uint32_t bits = fl_float_bits(row[i]) & 0x7fffffffu;
-    largest = bits > largest ? bits : largest;
+/* Each scale's columns have a unit. */
+static void load_mxfp4_digits(const few_rows *few, const float *row, int64_t r, words_of_x *to) {
+  const __m512i even = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
+  const __m512i odd = _mm512_or_si512(even, _mm512_set1_epi32(1)), offset = _mm512_set1_epi8(OFFSET);
+  enum { OF_SCALE = WORDS_COLUMNS / WORDS_SCALES };
+  to += r;
+  for (int64_t first = 0; first < few->linear->k; first += WORDS_COLUMNS, to += few->n_rows) {
+    for (int64_t scale = 0; scale < WORDS_SCALES; scale++, row += OF_SCALE) {
+      uint32_t exponent = exponent_above(row, OF_SCALE);
+      const __m512i low = digits_of(row, LANES, exponent), high = digits_of(row + LANES, LANES, exponent);
+      for (int d = 0; d < DIGITS; d++)
+        for (int is_odd = 0; is_odd < 2; is_odd++)
+          _mm_store_si128((__m128i *)&to->digits[d][is_odd] + scale,
+                          one_digit(_mm512_permutex2var_epi32(low, is_odd ? odd : even, high), d));
+      for (int lane = 0; lane < QUAD; lane++)
+        to->units[scale * QUAD + lane] = unit_of(exponent) / 2;
+    }
+    sum_digits(1, to, &offset, &offset, &to->offsets);
   }
-  return largest;
 }
 
-static float sum_of(const float *row, int64_t n) {
-  vector sums = {0};
-  int64_t i = 0;
-  for (; i + LANES <= n; i += LANES)
-    sums += *(const vector *)(row + i);
-  float sum = add_lanes(sums);
-  for (; i < n; i++)
-    sum += row[i];
-  return sum;
-}
-
-/* False: something in x is not finite, of which the parts would make NaN. `row` is for one of x. */
-static bool load_pairs(const few_rows *few, uint32_t *to, float *sums, float *row) {
+/* False: something in x is not finite, and cannot be digits. `row` is for one of x. */
+static bool load_digits(const few_rows *few, void *to, chunk_of_x *groups, float *row) {
   const cpu_four_bit_linear *linear = few->linear;
   int64_t k = round_up(linear->k, WORDS_COLUMNS);
   bool finite = true;
@@ -649,20 +711,20 @@ static bool load_pairs(const few_rows *few, uint32_t *to, float *sums, float *ro
     for (int64_t first = 0; first < linear->k && r < linear->m; first += CPU_BLOCK)
       cpu_block_types[linear->x.dtype].load(row + first, cpu_matrix_row(linear->x, r), first,
                                             cpu_block_size(linear->k - first));
-    finite = largest_bits(row, k) < 0x7f800000u;
-    if (few->parts == 1)
-      put_row(1, few, row, r, k / 8, to);
-    else if (few->parts == 2)
-      put_row(2, few, row, r, k / 8, to);
-    else
-      put_row(3, few, row, r, k / 8, to);
-    for (int64_t first = 0, n; first < linear->k && linear->format != CPU_MXFP4; first += n) {
-      n = least(rows_of_chunk(linear, first), linear->k - first);
-      sums[first / 2 * few->n_rows + r] = sum_of(row + first, n);
-    }
+    finite = is_finite(row, k);
+    if (finite && linear->format == CPU_MXFP4)
+      load_mxfp4_digits(few, row, r, to);
+    else if (finite)
+      load_words_digits(few, row, r, to, groups);
   }
   return finite;
 }
+#else
+static bool load_digits(const few_rows *few, void *to, chunk_of_x *groups, float *row) {
+  (void)few, (void)to, (void)groups, (void)row;
+  return false;
+}
+#endif
 
 /* -------------------------------------------------------------------------------------------------------- interface */
 
@@ -673,22 +735,30 @@ bool cpu_four_bit_rows_take(const cpu_four_bit_linear *linear) {
   return linear->format != CPU_GPTQ || (!linear->g_idx && linear->group % 8 == 0);
 }
 
+/* A chunk of AWQ's wants quads of rows. */
+static bool wants_digits(const cpu_four_bit_linear *linear) {
+  return HAS_DIGITS && (linear->format != CPU_AWQ || (linear->group % QUAD == 0 && linear->k % QUAD == 0));
+}
+
 fl_status cpu_four_bit_rows(const cpu_four_bit_linear *linear) {
-  few_rows few = {.linear = linear, .n_rows = rows_of_tile(linear->m), .parts = parts_of(linear)};
+  few_rows few = {.linear = linear, .n_rows = rows_of_tile(linear->m)};
   bool is_mxfp4 = linear->format == CPU_MXFP4;
   int64_t k = round_up(linear->k, WORDS_COLUMNS), n = few.n_rows * k;
-  /* Floats; or pairs, sums and a row. */
-  float *x = cpu_scratch_take((size_t)(few.parts ? n * few.parts / 2 + n / 2 + k : n));
+  /* Digits take as much as floats; then there are their groups and a row. */
+  int64_t groups = wants_digits(linear) ? n / QUAD * (int64_t)sizeof(chunk_of_x) : 0;
+  int64_t row = wants_digits(linear) ? k * (int64_t)sizeof(float) : 0;
+  char *scratch = cpu_scratch_take_bytes((size_t)(n * (int64_t)sizeof(float) + groups + row));
+  float *x = (float *)(void *)scratch;
   if (!x)
     return FL_ENOMEM;
   few.x = x;
-  few.x_sums = x + n * few.parts / 2;
-  if (few.parts && !load_pairs(&few, (uint32_t *)x, x + n * few.parts / 2, x + n * few.parts / 2 + n / 2))
-    few.parts = 0;
-  if (!few.parts)
+  few.x_groups = (const chunk_of_x *)(const void *)(x + n);
+  few.has_digits = wants_digits(linear) &&
+                   load_digits(&few, x, (chunk_of_x *)(void *)(x + n), (float *)(void *)(scratch + n * 4 + groups));
+  if (!few.has_digits)
     (is_mxfp4 ? load_mxfp4_rows : load_words_rows)(linear, few.n_rows, x);
   int64_t width = is_mxfp4 ? 1 : BLOCK, bytes = linear->k * width / 2 + 1;
-  int64_t multiple = is_mxfp4 ? 64 : STRIPE / 2; /* a narrower stripe takes longer, idle threads longer still */
+  int64_t multiple = is_mxfp4 ? 64 : 4; /* a narrower stripe takes longer, idle threads longer still */
   fl_status status = cpu_parallel_for(divide_up(linear->n, width), round_up(divide_up(GRAIN_BYTES, bytes), multiple),
                                       is_mxfp4 ? mxfp4_range : words_range, &few);
   cpu_scratch_give(x);
