@@ -21,17 +21,16 @@ SPECIALISED uint32_t largest_bits(const float *row, int64_t n) {
   return largest;
 }
 
-SPECIALISED bool is_finite(const float *row, int64_t n) {
-  return largest_bits(row, n) < 0x7f800000u;
-}
-
 #ifdef __AVX512VNNI__
-/* The exponent of the power of two above finite numbers, with a float's bias; one more where a number is so close below
- * it that its digits would be greater than 127. */
+/* The exponent of the power of two above numbers that may have digits, with a float's bias; one more where a number is
+ * so close below it that its digits would be greater than 127. 0: they may not, being infinite, NaN, or so small that
+ * their unit would be no normal number. */
 SPECIALISED uint32_t exponent_above(const float *row, int64_t n) {
-  enum { LEAST = 23 }; /* the unit is no smaller than the least normal number */
-  uint32_t exponent = (largest_bits(row, n) + 0x20000u) >> 23;
-  return exponent < LEAST ? LEAST : exponent;
+  enum { LEAST = 23 };
+  uint32_t largest = largest_bits(row, n), exponent = (largest + 0x20000u) >> 23;
+  if (!largest)
+    return LEAST;
+  return largest < 0x7f800000u && exponent >= LEAST ? exponent : 0;
 }
 
 SPECIALISED float unit_of(uint32_t exponent) {

@@ -652,7 +652,8 @@ static void load_mxfp4_rows(const cpu_four_bit_linear *linear, int64_t n_rows, f
 /* ---------------------------------------------------------------------------------------------------- digits of x */
 
 #ifdef __AVX512VNNI__
-static void load_words_digits(const few_rows *few, const float *row, int64_t r, char *to, chunk_of_x *groups) {
+/* False: some numbers may not have digits. */
+static bool load_words_digits(const few_rows *few, const float *row, int64_t r, char *to, chunk_of_x *groups) {
   const cpu_four_bit_linear *linear = few->linear;
   const __m512i order = linear->format == CPU_AWQ
                             ? _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15)
@@ -664,6 +665,8 @@ static void load_words_digits(const few_rows *few, const float *row, int64_t r, 
     int32_t eights[LANES];
     n = least(rows_of_chunk(linear, first), linear->k - first);
     uint32_t exponent = exponent_above(row + first, n);
+    if (!exponent)
+      return false;
     for (int64_t i = first; i < first + n; i += LANES) {
       const __m512i digits = _mm512_permutexvar_epi32(order, digits_of(row + i, first + n - i, exponent));
       _Alignas(64) char quads[LANES * QUAD];
@@ -678,10 +681,11 @@ static void load_words_digits(const few_rows *few, const float *row, int64_t r, 
     group->unit = unit_of(exponent);
     group->sum = (65536.f * (float)group->sums[2] + (float)(256 * group->sums[1] + group->sums[0])) / -8 * group->unit;
   }
+  return true;
 }
 
 /* Each scale's columns have a unit. */
-static void load_mxfp4_digits(const few_rows *few, const float *row, int64_t r, words_of_x *to) {
+static bool load_mxfp4_digits(const few_rows *few, const float *row, int64_t r, words_of_x *to) {
   const __m512i even = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
   const __m512i odd = _mm512_or_si512(even, _mm512_set1_epi32(1)), offset = _mm512_set1_epi8(OFFSET);
   enum { OF_SCALE = WORDS_COLUMNS / WORDS_SCALES };
@@ -689,6 +693,8 @@ static void load_mxfp4_digits(const few_rows *few, const float *row, int64_t r, 
   for (int64_t first = 0; first < few->linear->k; first += WORDS_COLUMNS, to += few->n_rows) {
     for (int64_t scale = 0; scale < WORDS_SCALES; scale++, row += OF_SCALE) {
       uint32_t exponent = exponent_above(row, OF_SCALE);
+      if (!exponent)
+        return false;
       const __m512i low = digits_of(row, LANES, exponent), high = digits_of(row + LANES, LANES, exponent);
       for (int d = 0; d < DIGITS; d++)
         for (int is_odd = 0; is_odd < 2; is_odd++)
@@ -699,25 +705,23 @@ static void load_mxfp4_digits(const few_rows *few, const float *row, int64_t r, 
     }
     sum_digits(1, to, &offset, &offset, &to->offsets);
   }
+  return true;
 }
 
-/* False: something in x is not finite, and cannot be digits. `row` is for one of x. */
+/* `row` is for one of x. */
 static bool load_digits(const few_rows *few, void *to, chunk_of_x *groups, float *row) {
   const cpu_four_bit_linear *linear = few->linear;
   int64_t k = round_up(linear->k, WORDS_COLUMNS);
-  bool finite = true;
-  for (int64_t r = 0; r < few->n_rows && finite; r++) {
+  bool done = true;
+  for (int64_t r = 0; r < few->n_rows && done; r++) {
     memset(row, 0, (size_t)k * sizeof *row);
     for (int64_t first = 0; first < linear->k && r < linear->m; first += CPU_BLOCK)
       cpu_block_types[linear->x.dtype].load(row + first, cpu_matrix_row(linear->x, r), first,
                                             cpu_block_size(linear->k - first));
-    finite = is_finite(row, k);
-    if (finite && linear->format == CPU_MXFP4)
-      load_mxfp4_digits(few, row, r, to);
-    else if (finite)
-      load_words_digits(few, row, r, to, groups);
+    done =
+        linear->format == CPU_MXFP4 ? load_mxfp4_digits(few, row, r, to) : load_words_digits(few, row, r, to, groups);
   }
-  return finite;
+  return done;
 }
 #else
 static bool load_digits(const few_rows *few, void *to, chunk_of_x *groups, float *row) {
