@@ -11,6 +11,7 @@
 
 enum { DIGITS = 3 };
 
+#ifdef __AVX512VNNI__
 /* Of the magnitudes' bits; those of infinity are 0x7f800000. */
 SPECIALISED uint32_t largest_bits(const float *row, int64_t n) {
   uint32_t largest = 0;
@@ -21,7 +22,6 @@ SPECIALISED uint32_t largest_bits(const float *row, int64_t n) {
   return largest;
 }
 
-#ifdef __AVX512VNNI__
 /* The exponent of the power of two above numbers that may have digits, with a float's bias; one more where a number is
  * so close below it that its digits would be greater than 127. 0: they may not, being infinite, NaN, or so small that
  * their unit would be no normal number. */
