@@ -523,52 +523,52 @@ START_TEST(O5_layers_of_four_bits_of_all_sizes_agree_with_the_reference) {
 }
 END_TEST
 
-/* Whole numbers of which float32 holds each sum, and powers of two as scales, near the ends of what floats are, too. */
-START_TEST(sums_of_four_bits_that_a_float_holds_are_exact) {
-  enum { M = 3, N = 136, K = 256, G = 2, OPS = 3 };
-  static const int exponents[] = {0, 90, -100, -118};
-  static const int edges[] = {127, 128, -128, -129, 255, 256, -256, -257, 2047, -2048, 1, -1, 0};
-  double unit = ldexp(1, exponents[_i]);
-  owned *x = make(float32, SHAPE(M, K), 3), *scales = make_constant(float32, SHAPE(G, N), 0, 0.25);
-  owned *zeros = make_words(G, N / 8, 4), *by_rows = make_words(K, N / 8, 5), *by_columns = make_words(K / 8, N, 6);
-  owned *bytes = make_bytes(uint8, N, K / 2, 4, 7), *powers = make_bytes(uint8, N, K / 32, 2, 8), *out[2 * OPS];
-  memset(powers->tensor.data, 126, powers->bytes);
-  for (int64_t i = 0; i < M * K; i++)
-    set(&x->tensor, i / K * (K + 3) + i % K, unit * edges[i * 7 % 13]);
+/* One x with the weights of each format, by both implementations. */
+enum { FORMATS = 3, FORMATS_N = 136, FORMATS_K = 256 };
+
+static void multiply_by_each_format(owned *x, double scale, int power, owned **out) {
+  enum { N = FORMATS_N, K = FORMATS_K, G = 2 };
+  DLDataType dtype = x->tensor.dtype;
+  owned *scales = make_constant(dtype, SHAPE(G, N), 0, scale), *zeros = make_words(G, N / 8, 4);
+  owned *by_rows = make_words(K, N / 8, 5), *by_columns = make_words(K / 8, N, 6);
+  owned *bytes = make_bytes(uint8, N, K / 2, 4, 7), *powers = make_bytes(uint8, N, K / 32, 2, 8);
+  memset(powers->tensor.data, power, powers->bytes);
   for (int which = 0; which < 2; which++) {
-    for (int op = 0; op < OPS; op++)
-      out[2 * op + which] = make(float32, SHAPE(M, N), 2);
+    for (int op = 0; op < FORMATS; op++)
+      out[2 * op + which] = make(dtype, SHAPE(x->tensor.shape[0], N), 2);
     awq(both[which], x, by_rows, scales, zeros, NULL, out[which]);
     const gptq_call c = {x, by_columns, scales, zeros, NULL, NULL, out[2 + which], true};
     ck_assert_int_eq(gptq(both[which], &c), FL_OK);
     mxfp4(both[which], x, bytes, powers, NULL, out[4 + which]);
   }
-  for (int op = 0; op < OPS; op++)
+  UNMAKE(scales, zeros, by_rows, by_columns, bytes, powers);
+}
+
+/* Whole numbers of which float32 holds each sum, and powers of two as scales, near the ends of what floats are, too. */
+START_TEST(sums_of_four_bits_that_a_float_holds_are_exact) {
+  enum { M = 3, N = FORMATS_N, K = FORMATS_K };
+  static const int exponents[] = {0, 90, -100, -118};
+  static const int edges[] = {127, 128, -128, -129, 255, 256, -256, -257, 2047, -2048, 1, -1, 0};
+  double unit = ldexp(1, exponents[_i]);
+  owned *x = make(float32, SHAPE(M, K), 3), *out[2 * FORMATS];
+  for (int64_t i = 0; i < M * K; i++)
+    set(&x->tensor, i / K * (K + 3) + i % K, unit * edges[i * 7 % 13]);
+  multiply_by_each_format(x, 0.25, 126, out);
+  for (int op = 0; op < FORMATS; op++)
     for (int64_t i = 0; i < M * N; i++)
       ck_assert_double_eq(element(out[2 * op + 1], i), element(out[2 * op], i));
-  unmake_all(out, 2 * OPS);
-  UNMAKE(x, scales, zeros, by_rows, by_columns, bytes, powers);
+  unmake_all(out, 2 * FORMATS);
+  unmake(x);
 }
 END_TEST
 
 /* It stays in its row; where a weight is 0, it makes NaN. */
 START_TEST(an_infinite_number_beside_weights_of_four_bits_is_what_the_reference_makes_of_it) {
-  enum { M = 2, N = 136, K = 256, G = 2, OPS = 3 };
-  DLDataType dtype = floats[_i];
-  owned *x = make_filled(dtype, SHAPE(M, K), 3, 1), *scales = make_constant(dtype, SHAPE(G, N), 0, 0.125);
-  owned *zeros = make_words(G, N / 8, 4), *by_rows = make_words(K, N / 8, 5), *by_columns = make_words(K / 8, N, 6);
-  owned *bytes = make_bytes(uint8, N, K / 2, 4, 7), *powers = make_bytes(uint8, N, K / 32, 2, 8), *out[2 * OPS];
-  memset(powers->tensor.data, 124, powers->bytes);
+  enum { M = 2, N = FORMATS_N, K = FORMATS_K };
+  owned *x = make_filled(floats[_i], SHAPE(M, K), 3, 1), *out[2 * FORMATS];
   set(&x->tensor, (M - 1) * (K + 3) + 70, INFINITY);
-  for (int which = 0; which < 2; which++) {
-    for (int op = 0; op < OPS; op++)
-      out[2 * op + which] = make(dtype, SHAPE(M, N), 2);
-    awq(both[which], x, by_rows, scales, zeros, NULL, out[which]);
-    const gptq_call c = {x, by_columns, scales, zeros, NULL, NULL, out[2 + which], true};
-    ck_assert_int_eq(gptq(both[which], &c), FL_OK);
-    mxfp4(both[which], x, bytes, powers, NULL, out[4 + which]);
-  }
-  for (int op = 0; op < OPS; op++)
+  multiply_by_each_format(x, 0.125, 124, out);
+  for (int op = 0; op < FORMATS; op++)
     for (int64_t i = 0; i < M * N; i++) {
       double wanted = element(out[2 * op], i), got = element(out[2 * op + 1], i);
       ck_each(isfinite(wanted) == (i < N), "element %lld of the reference is %g", (long long)i, wanted);
@@ -577,8 +577,8 @@ START_TEST(an_infinite_number_beside_weights_of_four_bits_is_what_the_reference_
                                : got == wanted,
               "op %d, element %lld is %g, expected %g", op, (long long)i, got, wanted);
     }
-  unmake_all(out, 2 * OPS);
-  UNMAKE(x, scales, zeros, by_rows, by_columns, bytes, powers);
+  unmake_all(out, 2 * FORMATS);
+  unmake(x);
 }
 END_TEST
 

@@ -25,6 +25,7 @@ typedef struct test_loop {
   fl_status (*extra)(int64_t first); /* at each range; NULL */
   _Atomic int runs[STEPS_MAX];       /* of each step */
   _Atomic int present, ranges;       /* threads that came so far */
+  _Atomic int64_t longest, last;     /* ranges: the longest; the one at the end */
   _Atomic pid_t threads[64];         /* these */
   fl_status status;
 } test_loop;
@@ -48,6 +49,11 @@ static fl_status range(void *user, int64_t first, int64_t end) {
     return FL_EINTERNAL; /* ck_assert has a lock, which who forks meanwhile would find taken in the child */
   note_thread(loop);
   atomic_fetch_add(&loop->ranges, 1);
+  for (int64_t most = atomic_load(&loop->longest); end - first > most;)
+    if (atomic_compare_exchange_weak(&loop->longest, &most, end - first))
+      break;
+  if (end == loop->n)
+    atomic_store(&loop->last, end - first);
   for (int i = 0; atomic_load(&loop->present) < loop->meeting && i < PATIENCE / 100; i++)
     usleep(100);
   for (int64_t i = first; i < end; i++)
@@ -83,6 +89,7 @@ static fl_status run_loop(fl_host *host, int64_t n, int64_t grain) {
   tested.grain = grain;
   atomic_store(&tested.present, 0);
   atomic_store(&tested.ranges, 0);
+  atomic_store(&tested.longest, 0);
   for (int i = 0; i < STEPS_MAX; i++)
     atomic_store(&tested.runs[i], 0);
   return fl_invoke(fl_find_op(host, "loop"), &call);
@@ -115,6 +122,17 @@ START_TEST(X2_each_step_is_run_once_in_ranges_of_whole_grains) {
       }
     fl_host_destroy(host);
   }
+}
+END_TEST
+
+/* Half of a thread's share of what is left: at first of all, at last a grain. */
+START_TEST(ranges_get_smaller_so_that_threads_end_together) {
+  fl_host *host = host_with("VLLM_FL_CPU_THREADS=4");
+  ck_ok(run_loop(host, 3000, 3));
+  check_each_step_once(3000);
+  ck_assert_int_eq(atomic_load(&tested.longest), 375);
+  ck_assert_int_eq(atomic_load(&tested.last), 3);
+  fl_host_destroy(host);
 }
 END_TEST
 
@@ -593,6 +611,7 @@ END_TEST
 
 static void add_tests(TCase *tests) {
   tcase_add_test(tests, X2_each_step_is_run_once_in_ranges_of_whole_grains);
+  tcase_add_test(tests, ranges_get_smaller_so_that_threads_end_together);
   tcase_add_test(tests, a_loop_of_one_grain_stays_in_its_thread);
   tcase_add_test(tests, X2_as_many_threads_as_the_host_says_meet);
   tcase_add_test(tests, the_first_call_of_an_op_has_the_hosts_number_too);
