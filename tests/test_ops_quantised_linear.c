@@ -546,17 +546,44 @@ static void multiply_by_each_format(owned *x, double scale, int power, owned **o
 
 /* Whole numbers of which float32 holds each sum, and powers of two as scales, near the ends of what floats are, too. */
 START_TEST(sums_of_four_bits_that_a_float_holds_are_exact) {
-  enum { M = 3, N = FORMATS_N, K = FORMATS_K };
-  static const int exponents[] = {0, 90, -100, -118};
+  enum { M = 3, N = FORMATS_N, K = FORMATS_K, EXPONENTS = 4 };
+  static const int exponents[EXPONENTS] = {0, 90, -100, -118};
   static const int edges[] = {127, 128, -128, -129, 255, 256, -256, -257, 2047, -2048, 1, -1, 0};
-  double unit = ldexp(1, exponents[_i]);
-  owned *x = make(float32, SHAPE(M, K), 3), *out[2 * FORMATS];
+  double unit = ldexp(1, exponents[_i % EXPONENTS]);
+  owned *x = make(_i < EXPONENTS ? float32 : bfloat16, SHAPE(M, K), 3), *out[2 * FORMATS];
   for (int64_t i = 0; i < M * K; i++)
     set(&x->tensor, i / K * (K + 3) + i % K, unit * edges[i * 7 % 13]);
   multiply_by_each_format(x, 0.25, 126, out);
   for (int op = 0; op < FORMATS; op++)
     for (int64_t i = 0; i < M * N; i++)
       ck_assert_double_eq(element(out[2 * op + 1], i), element(out[2 * op], i));
+  unmake_all(out, 2 * FORMATS);
+  unmake(x);
+}
+END_TEST
+
+/* Two rows differ in one number, which in the second is 0: where its weight is 0, results are those of the others. */
+START_TEST(a_number_much_greater_than_its_neighbours_costs_these_nothing) {
+  enum { M = 2, N = FORMATS_N, K = FORMATS_K, WHERE = 70 };
+  owned *x = make(floats[_i], SHAPE(M, K), 3), *out[2 * FORMATS];
+  for (int64_t i = 0; i < M * K; i++)
+    set(&x->tensor, i / K * (K + 3) + i % K, sin((double)(i % K * i % K + 1)));
+  set(&x->tensor, WHERE, 4096);
+  set(&x->tensor, K + 3 + WHERE, 0);
+  multiply_by_each_format(x, 0.125, 124, out);
+  for (int op = 0; op < FORMATS; op++) {
+    int found = 0;
+    for (int64_t column = 0; column < N; column++) {
+      double wanted = element(out[2 * op], N + column), got = element(out[2 * op + 1], column);
+      if (fabs(element(out[2 * op], column) - wanted) > 32)
+        continue;
+      found++;
+      ck_each(fabs(got - wanted) <= 1e-3 + fabs(wanted) / 128, "op %d, column %lld is %g, expected %g", op,
+              (long long)column, got, wanted);
+    }
+    ck_assert_int_gt(found, 0);
+    ck_assert_int_lt(found, N / 2);
+  }
   unmake_all(out, 2 * FORMATS);
   unmake(x);
 }
@@ -650,7 +677,8 @@ static void add_tests(TCase *tests) {
   tcase_add_loop_test(tests, MXFP4_has_sixteen_values_powers_of_two_as_scales_and_NaN_in_the_column_of_255, 0, 4);
   tcase_add_loop_test(tests, O5_layers_of_four_bits_of_all_sizes_agree_with_the_reference, 0, 3);
   tcase_add_loop_test(tests, an_infinite_number_beside_weights_of_four_bits_is_what_the_reference_makes_of_it, 0, 3);
-  tcase_add_loop_test(tests, sums_of_four_bits_that_a_float_holds_are_exact, 0, 4);
+  tcase_add_loop_test(tests, sums_of_four_bits_that_a_float_holds_are_exact, 0, 8);
+  tcase_add_loop_test(tests, a_number_much_greater_than_its_neighbours_costs_these_nothing, 0, 3);
   tcase_add_test(tests, O6_bad_arguments_of_layers_of_four_bits_are_refused_with_a_reason);
 }
 
