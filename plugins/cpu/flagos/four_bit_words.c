@@ -10,9 +10,14 @@
  * a few lines at a time, evenly, since what is asked for while others are on their way may be forgotten.
  */
 enum { MOST_CHUNK_ROWS = 128 };
-static const struct {
+typedef struct shape {
   int64_t chunk_rows, stripe;
-} shapes[] = {[CPU_AWQ] = {MOST_CHUNK_ROWS, 8}, [CPU_GPTQ] = {64, 32}};
+} shape;
+
+/* With digits reading is what GPTQ's take time for: rows of a wide stripe lie together in memory. */
+static shape shape_of(const few_rows *few) {
+  return few->has_digits && few->linear->format == CPU_GPTQ ? (shape){64, 32} : (shape){MOST_CHUNK_ROWS, 8};
+}
 
 /* What is to be fetched of rows of words. */
 typedef struct ahead {
@@ -230,8 +235,8 @@ static int place_of(const few_rows *few, int i) {
 }
 
 /* The chunk that begins with this row. */
-static int64_t rows_of_chunk(const cpu_four_bit_linear *linear, int64_t row) {
-  return least(shapes[linear->format].chunk_rows, linear->group - row % linear->group);
+static int64_t rows_of_chunk(const few_rows *few, int64_t row) {
+  return least(shape_of(few).chunk_rows, few->linear->group - row % few->linear->group);
 }
 
 /* What is at even places of two vectors, one behind the other, or at odd ones. */
@@ -398,7 +403,7 @@ static void multiply_stripe(const few_rows *few, int64_t first, int64_t blocks, 
   const cpu_four_bit_linear *linear = few->linear;
   int64_t whole = linear->format == CPU_AWQ ? BLOCK / 2 : 4 * BLOCK, rows_of_word = linear->format == CPU_AWQ ? 1 : 8;
   for (int64_t row = 0, end; row < linear->k; row = end) {
-    end = row + rows_of_chunk(linear, row);
+    end = row + rows_of_chunk(few, row);
     ahead next = {.row = linear->weight + first * whole + end / rows_of_word * linear->weight_stride,
                   .width = blocks * whole,
                   .stride = linear->weight_stride};
@@ -416,7 +421,7 @@ static void multiply_stripe(const few_rows *few, int64_t first, int64_t blocks, 
 
 fl_status cpu_four_bit_words_range(void *user, int64_t begin, int64_t end) {
   const few_rows *few = user;
-  const int64_t most = shapes[few->linear->format].stripe;
+  const int64_t most = shape_of(few).stripe;
   stripe s = {.n_totals = BLOCK * few->n_rows, .n_group = (few->has_digits ? 2 : 5) * BLOCK};
   s.totals = cpu_scratch_take((size_t)(most * (s.n_totals + s.n_group)));
   if (!s.totals)
@@ -458,7 +463,7 @@ bool cpu_four_bit_words_digits(const few_rows *few, const float *row, int64_t r,
     chunk_of_x *of_chunk = &chunks[first / QUAD * few->n_rows + r];
     __m512i sums = _mm512_setzero_si512();
     int32_t eights[LANES];
-    n = least(rows_of_chunk(linear, first), linear->k - first);
+    n = least(rows_of_chunk(few, first), linear->k - first);
     uint32_t exponent = exponent_above(row + first, n);
     if (!exponent)
       return false;
