@@ -7,6 +7,7 @@
  */
 #include "cli/bench.h"
 #include "cli/bench_measure.h"
+#include "cli/clock.h"
 #include "cli/communicators.h"
 #include "cli/machine.h"
 #include "cli/table.h"
@@ -26,10 +27,6 @@ enum {
   ROUNDS_MOST = 25,
   REPEATS_MOST = 100000
 };
-
-static double now(void) {
-  return bench_now() * 1e-9;
-}
 
 /* What is timed with. */
 typedef struct bench {
@@ -183,12 +180,12 @@ static fl_status greatest(bench *b, double *number) {
 /* Seconds of `n` in a row, of the slowest rank. */
 static fl_status take_time(bench *b, const struct timed *what, int64_t count, int64_t n, double *seconds) {
   fl_status status = fl_barrier(b->group, NULL);
-  double start = now();
+  double start = seconds_now();
   for (int64_t i = 0; i < n && !status; i++)
     status = what->make(b, what->kind, count);
   if (!status)
     status = fl_device_synchronize(b->host, b->device, NULL, true);
-  *seconds = now() - start;
+  *seconds = seconds_now() - start;
   return status ? status : greatest(b, seconds);
 }
 
@@ -230,12 +227,12 @@ static double copy_bandwidth(size_t size) {
     memset(to, 2, size);
     for (int i = 0; i < 5; i++) {
       int64_t n = (int64_t)((64 << 20) / size) + 1;
-      double start = now();
+      double start = seconds_now();
       for (int64_t j = 0; j < n; j++) {
         memcpy(to, from, size);
         __asm__ volatile("" ::"r"(to) : "memory");
       }
-      double rate = (double)size * (double)n / (now() - start);
+      double rate = (double)size * (double)n / (seconds_now() - start);
       best = rate > best ? rate : best;
     }
   }

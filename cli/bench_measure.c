@@ -1,13 +1,11 @@
 /* Taking time: see bench_measure.h. */
 #include "cli/bench_measure.h"
+#include "cli/clock.h"
 
 #include <stdlib.h>
-#include <time.h>
 
 double bench_now(void) {
-  struct timespec t;
-  clock_gettime(CLOCK_MONOTONIC, &t);
-  return (double)t.tv_sec * 1e9 + (double)t.tv_nsec;
+  return seconds_now() * 1e9;
 }
 
 static int compare(const void *a, const void *b) {

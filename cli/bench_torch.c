@@ -5,6 +5,7 @@
  */
 #include "cli/bench_peer.h"
 #include "cli/cli.h"
+#include "cli/clock.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -19,7 +20,6 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 /* Of what it prints this much is kept, and that much of the end shown; an answer is shorter than LINE; how often a sign
@@ -71,12 +71,6 @@ static void say_ended(torch_peer *peer) {
 
 /* ---------------------------------------------------------------------------------------------------------- asking */
 
-static double now(void) {
-  struct timespec time;
-  clock_gettime(CLOCK_MONOTONIC, &time);
-  return (double)time.tv_sec + (double)time.tv_nsec * 1e-9;
-}
-
 static bool send_line(torch_peer *peer, const char *text) {
   for (size_t length = strlen(text); length;) {
     ssize_t sent = send(peer->channel, text, length, MSG_NOSIGNAL);
@@ -92,7 +86,7 @@ static bool send_line(torch_peer *peer, const char *text) {
 
 /* One line, without its end; false: there is none to come, and `fault` says why. */
 static bool receive_line(torch_peer *peer, char line[LINE]) {
-  double end = now() + peer->seconds;
+  double end = seconds_now() + peer->seconds;
   size_t length = 0;
   for (;;) {
     struct pollfd channel = {.fd = peer->channel, .events = POLLIN};
@@ -114,7 +108,7 @@ static bool receive_line(torch_peer *peer, char line[LINE]) {
       give_up(peer, "%s answered with more than %d bytes, expected a line of JSON", peer->python, LINE);
       return false;
     }
-    if (peer->seconds > 0 && now() > end) {
+    if (peer->seconds > 0 && seconds_now() > end) {
       give_up(peer, "%s gave no answer within %g s", peer->python, peer->seconds);
       return false;
     }

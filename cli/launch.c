@@ -1,5 +1,6 @@
 /* flhost launch: starts the ranks of a program on this machine, and ends them together. */
 #include "cli/cli.h"
+#include "cli/clock.h"
 #include "cli/communicators.h"
 #include "cli/ending.h"
 
@@ -131,34 +132,28 @@ static bool note_end(launch *l, pid_t child, int status) {
   return true;
 }
 
-static double now(void) {
-  struct timespec time;
-  clock_gettime(CLOCK_MONOTONIC, &time);
-  return (double)time.tv_sec + (double)time.tv_nsec * 1e-9;
-}
-
 /* Until all have ended. One that fails, or a signal, ends the others: by SIGTERM, and by SIGKILL when that does not
  * help.
  */
 static void wait_for_all(launch *l, bool failed) {
-  double told = failed ? now() : 0;
+  double told = failed ? seconds_now() : 0;
   if (failed)
     signal_all(l, SIGTERM);
   while (l->running) {
     int status;
     pid_t child = waitpid(-1, &status, WNOHANG);
     if (child > 0 && note_end(l, child, status) && !told) {
-      told = now();
+      told = seconds_now();
       signal_all(l, SIGTERM);
     }
     if (asked && !told) {
-      told = now();
+      told = seconds_now();
       l->status = 128 + asked;
       signal_all(l, asked);
     }
-    if (told && now() - told > GRACE_S) {
+    if (told && seconds_now() - told > GRACE_S) {
       signal_all(l, SIGKILL);
-      told = now();
+      told = seconds_now();
     }
     if (child <= 0)
       nanosleep(&(struct timespec){.tv_nsec = 5000000}, NULL);

@@ -4,6 +4,7 @@
  */
 #include "cli/run_file.h"
 #include "cli/cli.h"
+#include "cli/clock.h"
 #include "cli/compare.h"
 #include "cli/device.h"
 #include "cli/placement.h"
@@ -15,7 +16,6 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 enum { CALLS_MOST = 1000000 };
 
@@ -481,12 +481,6 @@ static bool report_who_ran(run_case *run) {
   return (run->report->impl_id && run->report->why) || no_memory(run);
 }
 
-static double now_us(void) {
-  struct timespec now;
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return (double)now.tv_sec * 1e6 + (double)now.tv_nsec / 1e3;
-}
-
 static bool call_failed(run_case *run, fl_status status, const char *words) {
   return fail(run, status == FL_ENOIMPL || status == FL_ENOTSUP ? RUN_NO_IMPL : RUN_ERROR, "%s", words);
 }
@@ -509,11 +503,11 @@ static bool call_once(run_case *run, double *time_us) {
     return call_shared(run, time_us);
   being_called = is_placed(run) ? &run->placed : NULL;
   trial_set_locate(locate);
-  double start = now_us();
+  double start = seconds_now();
   fl_status status = fl_invoke(run->op, &call);
   if (!status && run->device.device_type != kDLCPU)
     status = fl_device_synchronize(run->host, run->device, run->stream, false);
-  *time_us = now_us() - start;
+  *time_us = (seconds_now() - start) * 1e6;
   being_called = NULL;
   return !status || call_failed(run, status, fl_error_message());
 }

@@ -1,12 +1,12 @@
 /* One call on several ranks: see run_ranks.h. */
 #include "cli/run_ranks.h"
+#include "cli/clock.h"
 
 #include "cli/cli.h"
 
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 /* How an argument of an op is divided. */
 typedef enum division {
@@ -240,22 +240,16 @@ static fl_status make_results(rank *r) {
   return status;
 }
 
-static double now_us(void) {
-  struct timespec now;
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return (double)now.tv_sec * 1e6 + (double)now.tv_nsec / 1e3;
-}
-
 /* In the scope of the group. */
 static fl_status call(rank *r, fl_group *group) {
   fl_call made = {.size = sizeof made, .count = r->n_arguments + r->n_results, .values = r->values};
   fl_status status = make_arguments(r) ? make_results(r) : FL_ENOMEM;
   /* All begin together; one that has no memory comes, too, and says so afterwards. */
   fl_status together = fl_barrier(group, NULL);
-  double start = now_us();
+  double start = seconds_now();
   if (!status)
     status = together ? together : fl_invoke(r->op, &made);
-  r->time_us = now_us() - start;
+  r->time_us = (seconds_now() - start) * 1e6;
   return status;
 }
 

@@ -1,5 +1,6 @@
 /* Work in a child process: see trial.h. */
 #include "cli/trial.h"
+#include "cli/clock.h"
 
 #include "cli/cli.h"
 #include "cli/ending.h"
@@ -16,7 +17,6 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
-#include <time.h>
 #include <unistd.h>
 
 /* Signs of life come so often at most, in milliseconds; what a child may write to one file; what memory that nobody has
@@ -73,15 +73,9 @@ void trial_unshare(void *memory, size_t size) {
 
 /* -------------------------------------------------------------------------------------------------------- the child */
 
-static int64_t now_ms(void) {
-  struct timespec time;
-  clock_gettime(CLOCK_MONOTONIC, &time);
-  return (int64_t)time.tv_sec * 1000 + time.tv_nsec / 1000000;
-}
-
 void trial_beat(void) {
   static _Atomic int64_t last;
-  int64_t time = channel < 0 ? 0 : now_ms();
+  int64_t time = channel < 0 ? 0 : (int64_t)(seconds_now() * 1e3);
   if (channel < 0 || time - atomic_load_explicit(&last, memory_order_relaxed) < BEAT_MS)
     return;
   atomic_store_explicit(&last, time, memory_order_relaxed);

@@ -2,13 +2,13 @@
  * One implementation, calls that it passed, in ways that take longer: tensors that end, or begin, where memory does;
  * the same call a thousand times; two threads with different data. Whatever a call leaves behind adds up meanwhile.
  */
+#include "cli/clock.h"
 #include "cli/verify_test.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 /* Calls at the edges of memory, elements of one of them; repetitions of one call at least and at most, and how many lie
  * between counts of what is left behind; pairs of calls for two threads, elements of one of them. */
@@ -35,12 +35,6 @@ static void try_next(const session *s, const test_call *call, failed_call next) 
 static void came_back(const session *s) {
   if (!s->row->problem)
     *s->failed = (failed_call){0};
-}
-
-static double now(void) {
-  struct timespec time;
-  clock_gettime(CLOCK_MONOTONIC, &time);
-  return (double)time.tv_sec + (double)time.tv_nsec * 1e-9;
 }
 
 /* ------------------------------------------------------------------------------------------------------------ edges */
@@ -141,7 +135,7 @@ static bool repeat_call(session *s, const test_call *call) {
   growth list[] = {{state_descriptors, "open descriptors", {0}}, {state_threads, "threads", {0}}};
   verify_test t = {.impl = s->impl, .call = call, .row = s->row};
   attempt first, made;
-  double end = now() + s->seconds;
+  double end = seconds_now() + s->seconds;
   if (!verify_create_attempt(&first, s->impl->at, call, EDGE_NONE))
     return false;
   try_next(s, call, (failed_call){.calls = 1});
@@ -150,7 +144,7 @@ static bool repeat_call(session *s, const test_call *call) {
     attempt_free(&first);
     return false;
   }
-  for (uint32_t i = 1; i <= REPEATS_MOST && (i <= REPEATS_LEAST || now() < end) && !t.problem; i++) {
+  for (uint32_t i = 1; i <= REPEATS_MOST && (i <= REPEATS_LEAST || seconds_now() < end) && !t.problem; i++) {
     s->failed->calls = i + 1;
     attempt_run(&made, s->impl->policy);
     if (made.status)
@@ -203,7 +197,7 @@ static void *race(void *self) {
   atomic_fetch_add(r->ready, 1);
   while (atomic_load(r->ready) < 2 && !atomic_load(r->over))
     sched_yield();
-  for (int i = 0; (i < PAIR_ROUNDS || now() < r->end) && !atomic_load(r->over); i++) {
+  for (int i = 0; (i < PAIR_ROUNDS || seconds_now() < r->end) && !atomic_load(r->over); i++) {
     attempt_run(&r->made, r->test.impl->policy);
     if (r->made.status)
       verify_fail(&r->test, "returned %s: %.400s", fl_status_name(r->made.status), verify_words(&r->made));
@@ -237,7 +231,7 @@ static bool test_pair(session *s, const test_call *const pair[2]) {
     racers[n].test = (verify_test){.impl = s->impl, .call = pair[n], .row = &racers[n].row};
     racers[n].ready = &ready;
     racers[n].over = &over;
-    racers[n].end = now() + s->seconds / (2 * PAIRS);
+    racers[n].end = seconds_now() + s->seconds / (2 * PAIRS);
     if (!verify_create_attempt(&racers[n].made, s->impl->at, pair[n], EDGE_NONE))
       break;
   }

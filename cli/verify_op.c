@@ -4,6 +4,7 @@
  * new one. Nothing is called in this process.
  */
 #include "cli/cli.h"
+#include "cli/clock.h"
 #include "cli/device.h"
 #include "cli/subjects.h"
 #include "cli/verify_plan.h"
@@ -13,7 +14,6 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 enum { DEVICE_TYPES = 20, PRINTED_MOST = 1 << 16 };
 
@@ -41,12 +41,6 @@ typedef struct session {
   verify_rows *rows;
   bool no_memory;
 } session;
-
-static double now(void) {
-  struct timespec time;
-  clock_gettime(CLOCK_MONOTONIC, &time);
-  return (double)time.tv_sec + (double)time.tv_nsec * 1e-9;
-}
 
 /* -------------------------------------------------------------------------------------------------- implementations */
 
@@ -163,7 +157,7 @@ static void show_row(const verify_row *row, shared_row *shared, double begin) {
   shared->wanted = row->wanted;
   shared->atol = row->atol;
   shared->rtol = row->rtol;
-  shared->seconds = row->seconds + now() - begin;
+  shared->seconds = row->seconds + seconds_now() - begin;
   show_text(shared->problem, sizeof shared->problem, row->problem);
   show_text(shared->reason, sizeof shared->reason, row->reason);
   *shared->worst = 0;
@@ -174,7 +168,7 @@ static void test_row(const testing *t, const verify_plan *plan, verify_row *row,
   static process_state state;
   bool *passed = calloc(plan->n + 1, sizeof *passed);
   bool on_cpu = t->impl->at.device.device_type == kDLCPU, kept = on_cpu, done = passed != NULL;
-  double begin = now();
+  double begin = seconds_now();
   shared->begun = true;
   if (kept)
     state_take(&state);
