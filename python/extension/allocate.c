@@ -10,21 +10,26 @@ static void keep_reason(void *context, const char *kind, const char *message) {
            message ? message : "");
 }
 
-static bool allocate_exchange(const dlpack_exchange *exchange, const fl_tensor_spec *spec, fl_py_borrowed *borrowed,
-                              const fl_py_place *place) {
+static bool allocate_exchange(const dlpack_exchange *exchange, const fl_tensor_spec *spec, DLTensor *tensor,
+                              fl_py_borrowed *borrowed, const fl_py_place *place) {
   int64_t shape[FL_MAX_DIMS];
   DLTensor prototype = {.device = spec->device, .ndim = spec->ndim, .dtype = spec->dtype, .shape = shape};
   memcpy(shape, spec->shape, sizeof shape);
-  char reason[FL_REASON_MAX] = "its library does not say why", text[2 * FL_REASON_MAX];
+  char reason[FL_REASON_MAX], text[2 * FL_REASON_MAX];
   dlpack_versioned *made = NULL;
+  reason[0] = '\0';
   if (exchange->allocate(&prototype, &made, reason, keep_reason) || !made) {
     PyErr_Clear();
-    snprintf(text, sizeof text, "%s: %s '%s': no memory for it: %s", place->op, place->what, place->name, reason);
+    snprintf(text, sizeof text, "%s: %s '%s': no memory for it: %s", place->op, place->what, place->name,
+             reason[0] ? reason : "its library does not say why");
     fl_py_raise_message(FL_ENOMEM, text);
     return false;
   }
+  *tensor = made->tensor;
+  if (fl_py_is_plain(tensor))
+    tensor->strides = NULL;
   borrowed->managed = made;
-  borrowed->tensor = &made->tensor;
+  borrowed->tensor = tensor;
   return true;
 }
 
@@ -64,7 +69,7 @@ bool fl_py_allocate(PyObject *like, const fl_tensor_spec *spec, fl_py_stream *st
   fl_py_kind *kind = like ? fl_py_kind_of(Py_TYPE(like)) : NULL;
   *borrowed = (fl_py_borrowed){0};
   if (kind && kind->route == FL_PY_EXCHANGE)
-    return allocate_exchange(kind->exchange, spec, borrowed, place);
+    return allocate_exchange(kind->exchange, spec, tensor, borrowed, place);
   PyObject *described = fl_py_spec(spec);
   PyObject *made = described ? fl_py_call_kinds("allocate", like, described) : NULL;
   bool done = false;
