@@ -1,8 +1,8 @@
 /* One call on several ranks: see run_ranks.h. */
 #include "cli/run_ranks.h"
-#include "cli/clock.h"
 
 #include "cli/cli.h"
+#include "cli/clock.h"
 
 #include <pthread.h>
 #include <stdlib.h>

@@ -1,8 +1,8 @@
 /* Work in a child process: see trial.h. */
 #include "cli/trial.h"
-#include "cli/clock.h"
 
 #include "cli/cli.h"
+#include "cli/clock.h"
 #include "cli/ending.h"
 
 #include <errno.h>
