@@ -154,11 +154,30 @@ static void violate(invariant which, const char *format, ...) {
   stop = true;
 }
 
+/* Where each thread is: a call that does not end is told from one that is waited for in vain. Twice, to see who moves.
+ */
+static void show_threads(void) {
+  for (int i = 0; i < 2; i++) {
+    struct timespec day;
+    clock_gettime(CLOCK_REALTIME, &day);
+    fprintf(stderr, "at %.3f s, of the day %.3f s: thread, state, ticks of its own and of the kernel, system call\n",
+            now(), (double)day.tv_sec + (double)day.tv_nsec * 1e-9);
+    fflush(stderr);
+    if (system(
+            "cd /proc/$PPID/task && for t in *; do sed 's/.*) //' $t/stat | { read -r state _ _ _ _ _ _ _ _ _ _ user "
+            "kernel _; echo \"$t $state $user $kernel $(cat $t/syscall $t/wchan)\"; }; done >&2"))
+      return;
+    sleep(1);
+  }
+}
+
 /* Nothing here can go on without it. */
 static void need(bool condition, const char *what) {
   if (condition)
     return;
   fprintf(stderr, "stress: %s: %s\n", what, fl_error_message());
+  if (fl_error_status() == FL_ESTATE)
+    show_threads();
   _exit(1); /* other threads are at work */
 }
 

@@ -26,13 +26,14 @@ static inline fl_stopwatch fl_stopwatch_start(void) {
   return (fl_stopwatch){.seen = fl_monotonic_seconds()};
 }
 
-/* Gives the seconds until now. `step`: how long was waited at most since it was looked at last; a machine that is busy
- * lets us wait longer, but not without end. */
+/* Gives the seconds until now. `step`: how long was waited at most since it was looked at last. A machine that is busy
+ * lets us wait longer; what is longer still is the clock's jump, or the time for which the machine itself stood still,
+ * in which nobody could have done what is waited for. */
 static inline double fl_stopwatch_look(fl_stopwatch *watch, double step) {
-  enum { BUSY = 10 };
+  enum { BUSY = 1 };
   double now = fl_monotonic_seconds(), since = now - watch->seen;
   watch->seen = now;
-  watch->passed += since < 0 || since > step + BUSY ? step : since;
+  watch->passed += since < 0 ? step : since < step + BUSY ? since : step + BUSY;
   return watch->passed;
 }
 
