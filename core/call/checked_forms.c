@@ -39,20 +39,28 @@ static bool has_layout(const fl_checked_form_tensor *known, const DLTensor *tens
   return !different;
 }
 
+static bool has_tensor(const fl_checked_form_tensor *known, const fl_value *value) {
+  const DLTensor *tensor = value->v.tensor;
+  return value->type == FL_TENSOR && tensor && fl_checked_form_has_form(known, tensor) &&
+         (known->plain ? fl_checked_form_is_plain(known, tensor) : has_layout(known, tensor));
+}
+
+static bool has_string(const fl_checked_form *known, const fl_value *values) {
+  const fl_value *string = known->string < 0 ? NULL : &values[known->string];
+  return !string || (string->type == FL_STRING && string->v.s && !strcmp(string->v.s, known->text));
+}
+
 /* Tensors of any kind, the string, and the type of the result that is no tensor: what it is now is a former call's. */
 static bool has_any(fl_checked_form *known, const fl_value *values) {
   for (fl_checked_form_tensor *form = known->tensors; form < known->tensors_end; form++) {
     const fl_value *value = fl_checked_form_at(values, form->offset);
-    const DLTensor *tensor = value->v.tensor;
-    if (value->type != FL_TENSOR || !tensor || !fl_checked_form_has_form(form, tensor) || !tensor->data ||
-        !(form->plain ? fl_checked_form_is_plain(form, tensor) : has_layout(form, tensor)))
+    if (!has_tensor(form, value) || !value->v.tensor->data)
       return false;
-    form->begin = (uint64_t)(uintptr_t)tensor->data + tensor->byte_offset;
+    form->begin = (uint64_t)(uintptr_t)value->v.tensor->data + value->v.tensor->byte_offset;
   }
-  const fl_value *string = known->string < 0 ? NULL : &values[known->string];
   const fl_value *result = known->result < 0 ? NULL : &values[known->result];
   return fl_checked_form_has_pairs(known) && (!result || result->type == known->type || result->type == FL_NONE) &&
-         (!string || (string->type == FL_STRING && string->v.s && !strcmp(string->v.s, known->text)));
+         has_string(known, values);
 }
 
 /* The call is one of ours in full: its head was compared, or is going to be. */
@@ -67,6 +75,35 @@ bool fl_checked_form_has(const fl_checked_forms *forms, uint64_t schema, const f
   memcpy(&head, call, sizeof head);
   return known->schema == schema && head == known->head && known->ranks == ranks_of(call) && call->values &&
          fl_checked_form_has_scalars(known, call->values) && has_any(known, call->values);
+}
+
+/* Its form, shape included, is that of a result which was good. */
+static void give_spec(const fl_checked_form_tensor *known, fl_tensor_spec *spec) {
+  *spec = (fl_tensor_spec){.present = true, .ndim = (int32_t)(uint32_t)known->form};
+  memcpy(&spec->device, &known->device, sizeof spec->device);
+  memcpy(&spec->dtype, (const char *)&known->form + sizeof spec->ndim, sizeof spec->dtype);
+  memcpy(spec->shape, known->shape, (size_t)spec->ndim * sizeof spec->shape[0]);
+}
+
+bool fl_checked_form_infer(const fl_checked_forms *forms, const fl_schema *schema, const fl_call *call,
+                           fl_tensor_spec *results) {
+  const fl_checked_form *known = fl_checked_form_of(forms, schema->id);
+  const uint64_t first_result = schema->n_arguments * sizeof(fl_value);
+  if (known->schema != schema->id || !schema->n_results || known->tensors_end - known->tensors <= schema->n_results ||
+      known->ranks != ranks_of(call) || call->count < schema->n_arguments ||
+      call->count > schema->n_arguments + schema->n_results)
+    return false;
+  /* Results come last: if all of them are tensors, everything before is an argument. */
+  const fl_checked_form_tensor *made = known->tensors_end - schema->n_results;
+  if (made->offset != first_result || !fl_checked_form_has_scalars(known, call->values) ||
+      !has_string(known, call->values))
+    return false;
+  for (const fl_checked_form_tensor *form = known->tensors; form < made; form++)
+    if (!has_tensor(form, fl_checked_form_at(call->values, form->offset)))
+      return false;
+  for (uint32_t r = 0; r < schema->n_results; r++)
+    give_spec(&made[r], &results[r]);
+  return true;
 }
 
 /* ---------------------------------------------------------------------------------------------------------- keeping */

@@ -91,6 +91,11 @@ void fl_checked_form_keep(fl_checked_forms *forms, const fl_schema *schema, cons
  * fl_schema.id. */
 bool fl_checked_form_has(const fl_checked_forms *forms, uint64_t schema, const fl_call *call);
 
+/* True: a call with arguments of just this form passed, and *results, one for each of the schema's, say what results
+ * that had to have. False says nothing. The call's results are not looked at, nor where its tensors lie. */
+bool fl_checked_form_infer(const fl_checked_forms *forms, const fl_schema *schema, const fl_call *call,
+                           fl_tensor_spec *results);
+
 static inline fl_half_line fl_checked_form_load(const void *from) {
   fl_half_line bytes;
   memcpy(&bytes, from, sizeof bytes);

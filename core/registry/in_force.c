@@ -29,6 +29,15 @@ const fl_ranks *fl_scope_find_ranks(const fl_op *op) {
   return found ? found : ranks_in_scope(op->host, fl_ranks_group_of("world"));
 }
 
+const fl_call *fl_call_with_ranks(const fl_op *op, const fl_call *call, fl_call *shared) {
+  const fl_ranks *group = fl_scope_ranks(op);
+  if (!group || !call || call->size < offsetof(fl_call, stream))
+    return call;
+  fl_sized_take(shared, sizeof *shared, call);
+  shared->group = group;
+  return shared;
+}
+
 fl_policy *fl_scope_policy(fl_host *host, bool *scoped) {
   const fl_scope *scope = fl_scope_innermost(host);
   *scoped = scope != NULL;

@@ -19,6 +19,9 @@ static inline const fl_ranks *fl_scope_ranks(const fl_op *op) {
   return fl_self.scope && op->schema->over_ranks ? fl_scope_find_ranks(op) : NULL;
 }
 
+/* The call, of any size and maybe NULL, with those ranks: itself where there are none, else *shared. */
+const fl_call *fl_call_with_ranks(const fl_op *op, const fl_call *call, fl_call *shared);
+
 /* Of that scope, else the host's own. Not retained. */
 fl_policy *fl_scope_policy(fl_host *host, bool *scoped);
 

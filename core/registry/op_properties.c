@@ -78,34 +78,9 @@ void fl_op_tolerance(const fl_op *op, DLDataType dtype, double *atol, double *rt
   *rtol = tolerance.rtol;
 }
 
-/* The call, with the ranks that share it in this thread. */
-static const fl_call *ask_of(const fl_op *op, const fl_call *call, fl_call *shared) {
-  const fl_ranks *group = fl_scope_ranks(op);
-  if (!group || !call || call->size < offsetof(fl_call, stream))
-    return call;
-  fl_sized_take(shared, sizeof *shared, call);
-  shared->group = group;
-  return shared;
-}
-
 /* The same for a function that may fail. */
 static fl_status open_for(const fl_op *op, const char *function) {
   return op ? fl_registry_open(op) : fl_error(FL_ENOENT, "%s: the op is NULL", function);
-}
-
-fl_status fl_infer(const fl_op *op, const fl_call *call, fl_tensor_spec *results, uint32_t n_results,
-                   size_t spec_size) {
-  fl_tensor_spec specs[FL_SCHEMA_MAX_RESULTS];
-  fl_call shared;
-  if (n_results && spec_size < FL_FIRST_SPEC_SIZE)
-    return fl_error(FL_EINVAL, "fl_infer: spec_size is %zu, expected sizeof(fl_tensor_spec), %zu", spec_size,
-                    sizeof *specs);
-  fl_status status = open_for(op, "fl_infer");
-  if (!status)
-    status = fl_schema_infer(op->schema, ask_of(op, call, &shared), specs, n_results);
-  if (!status)
-    fl_elements_give(results, spec_size, specs, sizeof *specs, n_results);
-  return status;
 }
 
 fl_status fl_op_cost(const fl_op *op, const fl_call *call, fl_cost *cost) {
@@ -117,7 +92,7 @@ fl_status fl_op_cost(const fl_op *op, const fl_call *call, fl_cost *cost) {
   if (!status)
     status = open_for(op, "fl_op_cost");
   if (!status)
-    status = fl_schema_bind(op->schema, call = ask_of(op, call, &shared), &bindings, results);
+    status = fl_schema_bind(op->schema, call = fl_call_with_ranks(op, call, &shared), &bindings, results);
   if (!status)
     status = fl_cost_evaluate(op->schema, call, &bindings, results, &found);
   if (!status)
@@ -128,7 +103,7 @@ fl_status fl_op_cost(const fl_op *op, const fl_call *call, fl_cost *cost) {
 fl_status fl_check(const fl_op *op, const fl_call *call) {
   fl_call shared;
   fl_status status = open_for(op, "fl_check");
-  return status ? status : fl_schema_check(op->schema, ask_of(op, call, &shared));
+  return status ? status : fl_schema_check(op->schema, fl_call_with_ranks(op, call, &shared));
 }
 
 fl_status fl_generate_inputs(const fl_op *op, uint32_t dtype, uint64_t seed, uint64_t number, fl_input *inputs,
