@@ -222,7 +222,7 @@ static bool read_tensor(frame *f, uint32_t i, torch_tensor given) {
   tensor->dtype = dtypes[d].dtype;
   if (fl_py_is_plain(tensor))
     tensor->strides = NULL;
-  if ((uintptr_t)tensor->data % (dtypes[d].dtype.bits / 8u))
+  if ((uintptr_t)tensor->data & (dtypes[d].dtype.bits / 8u - 1)) /* each is a power of two */
     return fail(f, i, "its first element is not aligned to its type");
   if (f->grad && requires_grad(given))
     return fail(
@@ -521,7 +521,7 @@ static bool run(frame *f, word *stack) {
 /* What torch calls. The arguments are the kernel's to release, in each case. */
 static void call_overload(const overload *o, word *stack) {
   frame f;
-  word given[MAX_RESULTS] = {0};
+  word given[MAX_RESULTS];
   uint32_t n = o->n_arguments + (o->writes ? o->n_results : 0);
   f.overload = o;
   f.first = NULL;
@@ -529,7 +529,10 @@ static void call_overload(const overload *o, word *stack) {
   f.n_ints = 0;
   f.grad = knows_grad && torch.grad_mode();
   f.message[0] = 0;
-  memset(f.results, 0, sizeof f.results);
+  for (uint32_t r = 0; r < o->n_results; r++) {
+    f.results[r] = NULL;
+    given[r] = 0;
+  }
   bool done = run(&f, stack);
   for (uint32_t r = 0; r < o->n_results && done && !o->writes; r++)
     done = give_result(&f, r, &given[r]);
