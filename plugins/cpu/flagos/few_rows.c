@@ -12,10 +12,35 @@ enum { MOST_ROWS = 4, MOST_COLUMNS = 8 };
   ((REGISTERS - 1) / ((n_rows) + 1) < MOST_COLUMNS ? (REGISTERS - 1) / ((n_rows) + 1) : MOST_COLUMNS)
 
 /*
- * Rows of a are kept as floats, a tile after the other, each [pairs, rows, PAIR]: rows that lie a power of two apart
- * would displace each other from the cache. A pair has the order in which load_half takes that of a column apart; the
- * last one is filled up with zeros.
+ * How a and b are multiplied: by b's element type, a as floats; or, where the processor adds products of pairs of
+ * bfloat16 and both are of that, as they are. Rows of a are kept a tile after the other, each [pairs, rows, PAIR]: rows
+ * that lie a power of two apart would displace each other from the cache. As floats a pair has the order in which
+ * load_half takes that of a column apart; the last one is filled up with zeros.
  */
+#ifdef __AVX512BF16__
+enum { HAS_PRODUCTS = 1 };
+SPECIALISED vector add_products(vector sum, const char *a, const char *b) {
+  return (vector)_mm512_dpbf16_ps((__m512)sum, (__m512bh)_mm512_loadu_si512(a), (__m512bh)_mm512_loadu_si512(b));
+}
+#else
+enum { HAS_PRODUCTS = 0 };
+SPECIALISED vector add_products(vector sum, const char *a, const char *b) {
+  (void)a, (void)b;
+  return sum;
+}
+#endif
+enum { PRODUCTS = CPU_N_DTYPES, N_FORMS };
+
+static int form_of(const cpu_product *product) {
+  bool pairs = HAS_PRODUCTS && product->a.dtype == CPU_BFLOAT16 && product->b.dtype == CPU_BFLOAT16;
+  return pairs ? PRODUCTS : (int)product->b.dtype;
+}
+
+/* Bytes of an element of a. */
+SPECIALISED int64_t size_in(int form) {
+  return form == PRODUCTS ? 2 : 4;
+}
+
 static int64_t padded(int64_t k) {
   return round_up(k, PAIR);
 }
@@ -27,67 +52,88 @@ static int64_t rows_of_tile(int64_t m) {
 typedef float tile[MOST_ROWS][MOST_COLUMNS];
 
 /* sum[r][c] += a pair of row r of a * one of columns[c] */
-SPECIALISED void add_pair(cpu_dtype dtype, int n_rows, const float *a, const char *const *columns, int64_t i,
+SPECIALISED void add_pair(int form, int n_rows, const char *a, const char *const *columns, int64_t i,
                           vector sum[][MOST_COLUMNS]) {
   const int n_columns = COLUMNS(n_rows);
   vector factors[MOST_COLUMNS];
+  if (form == PRODUCTS) {
+    UNROLL for (int r = 0; r < n_rows; r++) UNROLL for (int c = 0; c < n_columns; c++) sum[r][c] =
+        add_products(sum[r][c], a + r * PAIR * 2, columns[c] + i * 2);
+    return;
+  }
   UNROLL for (int half = 0; half < 2; half++) {
-    UNROLL for (int c = 0; c < n_columns; c++) factors[c] = load_half(dtype, columns[c], i, half);
+    UNROLL for (int c = 0; c < n_columns; c++) factors[c] = load_half((cpu_dtype)form, columns[c], i, half);
     UNROLL for (int r = 0; r < n_rows; r++) {
-      vector factor = *(const vector *)(a + r * PAIR + half * LANES);
+      vector factor = *(const vector *)(a + (r * PAIR + half * LANES) * 4);
       UNROLL for (int c = 0; c < n_columns; c++) sum[r][c] += factor * factors[c];
     }
   }
 }
 
-/* results[r][c] = row r of a * columns[c]. Meanwhile the columns that are next are fetched. */
-SPECIALISED void dot(cpu_dtype dtype, int n_rows, int64_t k, const float *a, const char *const *columns,
-                     const char *next, tile results) {
+/* What of the columns that are next a tile of rows fetches: so many bytes a step. */
+typedef struct next_columns {
+  const char *from;
+  int64_t bytes;
+} next_columns;
+
+SPECIALISED void fetch_next(const next_columns *next, int64_t i, int64_t whole) {
+  if (next->bytes == whole) /* no other tile does */
+    fetch(next->from + i / PAIR * whole, whole);
+  else
+    for (int64_t line = 0; line < next->bytes; line += 64)
+      __builtin_prefetch(next->from + i / PAIR * next->bytes + line, 0, 2);
+}
+
+/* results[r][c] = row r of a * columns[c]. Meanwhile columns that are next are fetched. */
+SPECIALISED void dot(int form, int n_rows, int64_t k, const char *a, const char *const *columns, next_columns next,
+                     tile results) {
   const int n_columns = COLUMNS(n_rows);
-  const int64_t size = cpu_dtype_size(dtype);
+  const int64_t size = form == CPU_FLOAT32 ? 4 : 2;
   vector sum[MOST_ROWS][MOST_COLUMNS] = {0};
   int64_t i = 0;
   for (; i + PAIR <= k; i += PAIR) {
-    fetch(next + i * size * n_columns, PAIR * size * n_columns);
-    add_pair(dtype, n_rows, a + i * n_rows, columns, i, sum);
+    fetch_next(&next, i, PAIR * size * n_columns);
+    add_pair(form, n_rows, a + i * n_rows * size_in(form), columns, i, sum);
   }
   if (i < k) {
     char rest[MOST_COLUMNS][PAIR * sizeof(float)] = {0};
     const char *rests[MOST_COLUMNS];
     for (int c = 0; c < n_columns; c++)
       rests[c] = memcpy(rest[c], columns[c] + i * size, (size_t)((k - i) * size));
-    add_pair(dtype, n_rows, a + i * n_rows, rests, 0, sum);
+    add_pair(form, n_rows, a + i * n_rows * size_in(form), rests, 0, sum);
   }
   UNROLL for (int r = 0; r < n_rows; r++) UNROLL for (int c = 0; c < n_columns; c++) results[r][c] =
       add_lanes(sum[r][c]);
 }
 
-/* One function for each element type and number of rows. */
-typedef void (*dot_fn)(int64_t k, const float *a, const char *const *columns, const char *next, tile results);
-#define DOT(dtype, n_rows)                                                                                             \
-  static void dot_##dtype##_##n_rows(int64_t k, const float *a, const char *const *columns, const char *next,          \
-                                     tile results) {                                                                   \
-    dot(dtype, n_rows, k, a, columns, next, results);                                                                  \
+/* One function for each form and number of rows. */
+typedef void (*dot_fn)(int64_t k, const char *a, const char *const *columns, next_columns next, tile results);
+#define DOT(form, n_rows)                                                                                              \
+  static void dot_##form##_##n_rows(int64_t k, const char *a, const char *const *columns, next_columns next,           \
+                                    tile results) {                                                                    \
+    dot(form, n_rows, k, a, columns, next, results);                                                                   \
   }
-#define FOR_EACH(do, dtype)                                                                                            \
+#define FOR_EACH(do, form)                                                                                             \
   do                                                                                                                   \
-  (dtype, 1) do(dtype, 2) do(dtype, 3) do(dtype, 4)
+  (form, 1) do(form, 2) do(form, 3) do(form, 4)
 FOR_EACH(DOT, CPU_FLOAT32)
 FOR_EACH(DOT, CPU_FLOAT16)
 FOR_EACH(DOT, CPU_BFLOAT16)
-#define DOT_NAME(dtype, n_rows) dot_##dtype##_##n_rows,
-static const dot_fn dots[CPU_N_DTYPES][MOST_ROWS] = {[CPU_FLOAT32] = {FOR_EACH(DOT_NAME, CPU_FLOAT32)},
-                                                     [CPU_FLOAT16] = {FOR_EACH(DOT_NAME, CPU_FLOAT16)},
-                                                     [CPU_BFLOAT16] = {FOR_EACH(DOT_NAME, CPU_BFLOAT16)}};
+FOR_EACH(DOT, PRODUCTS)
+#define DOT_NAME(form, n_rows) dot_##form##_##n_rows,
+static const dot_fn dots[N_FORMS][MOST_ROWS] = {[CPU_FLOAT32] = {FOR_EACH(DOT_NAME, CPU_FLOAT32)},
+                                                [CPU_FLOAT16] = {FOR_EACH(DOT_NAME, CPU_FLOAT16)},
+                                                [CPU_BFLOAT16] = {FOR_EACH(DOT_NAME, CPU_BFLOAT16)},
+                                                [PRODUCTS] = {FOR_EACH(DOT_NAME, PRODUCTS)}};
 
 size_t cpu_few_rows_size(int64_t m, int64_t k) {
   return (size_t)(m * padded(k));
 }
 
-/* A row of a tile of `n_rows`. */
-static void convert_row(const cpu_product *product, int64_t row, int64_t n_rows, float *to) {
+/* A row of a tile of `n_rows`, as floats. */
+static void convert_row(const cpu_product *product, int64_t row, int64_t n_rows, char *memory) {
   bool is_split = product->b.dtype == CPU_BFLOAT16;
-  float block[CPU_BLOCK];
+  float block[CPU_BLOCK], *to = (float *)(void *)memory;
   for (int64_t first = 0; first < product->k; first += CPU_BLOCK) {
     int64_t n = cpu_block_size(product->k - first);
     cpu_block_types[product->a.dtype].load(block, cpu_matrix_row(product->a, row), first, n);
@@ -100,35 +146,54 @@ static void convert_row(const cpu_product *product, int64_t row, int64_t n_rows,
   }
 }
 
-void cpu_few_rows_convert(const cpu_product *product, float *a) {
+/* As it is. */
+static void copy_row(const cpu_product *product, int64_t row, int64_t n_rows, char *to) {
+  const char *from = cpu_matrix_row(product->a, row);
+  const int64_t pair = PAIR * 2;
+  int64_t left = product->k * 2;
+  for (; left >= pair; left -= pair, from += pair, to += n_rows * pair)
+    memcpy(to, from, (size_t)pair);
+  if (left) {
+    memcpy(to, from, (size_t)left);
+    memset(to + left, 0, (size_t)(pair - left));
+  }
+}
+
+void cpu_few_rows_convert(const cpu_product *product, void *rows) {
+  const int form = form_of(product);
   int64_t m = product->m, tile_rows = rows_of_tile(m);
-  for (int64_t row = 0; row < m; row += tile_rows, a += tile_rows * padded(product->k))
+  char *a = rows;
+  for (int64_t row = 0; row < m; row += tile_rows, a += tile_rows * padded(product->k) * size_in(form))
     for (int64_t r = 0; r < least(tile_rows, m - row); r++)
-      convert_row(product, row + r, least(tile_rows, m - row), a + r * PAIR);
+      (form == PRODUCTS ? copy_row : convert_row)(product, row + r, least(tile_rows, m - row),
+                                                  a + r * PAIR * size_in(form));
 }
 
 /* results = all rows of a * `n` columns of b from `first` on. */
-static void multiply_columns(const cpu_product *product, const float *a, int64_t first, int64_t n,
+static void multiply_columns(const cpu_product *product, const char *a, int64_t first, int64_t n,
                              float (*results)[CPU_BLOCK]) {
-  int64_t stride = padded(product->k), tile_rows = rows_of_tile(product->m);
-  int64_t tile_columns = COLUMNS(tile_rows);
+  const int form = form_of(product);
+  int64_t tile_rows = rows_of_tile(product->m), tiles = divide_up(product->m, tile_rows);
+  int64_t stride = tile_rows * padded(product->k) * size_in(form), tile_columns = COLUMNS(tile_rows);
+  int64_t step = PAIR * tile_columns * cpu_dtype_size(product->b.dtype);
+  next_columns next = {.bytes = divide_up(step, tiles)};
   for (int64_t i = 0; i < n; i += tile_columns) {
     const char *columns[MOST_COLUMNS]; /* there may be less: the last one stands for those */
-    const char *next = cpu_matrix_row(product->b, first + i + tile_columns);
     int64_t n_columns = least(tile_columns, n - i);
     for (int64_t c = 0; c < MOST_COLUMNS; c++)
       columns[c] = cpu_matrix_row(product->b, first + i + least(c, n_columns - 1));
-    for (int64_t row = 0; row < product->m; row += tile_rows) {
-      int64_t n_rows = least(tile_rows, product->m - row);
+    next.from = cpu_matrix_row(product->b, first + i + tile_columns);
+    for (int64_t t = 0; t < tiles; t++, next.from += product->k / PAIR * next.bytes) {
+      int64_t row = t * tile_rows, n_rows = least(tile_rows, product->m - row);
       tile sums;
-      dots[product->b.dtype][n_rows - 1](product->k, a + row * stride, columns, next, sums);
+      dots[form][n_rows - 1](product->k, a + t * stride, columns, next, sums);
       for (int64_t r = 0; r < n_rows; r++)
         memcpy(&results[row + r][i], sums[r], (size_t)n_columns * sizeof(float));
     }
   }
 }
 
-void cpu_few_rows(const cpu_product *product, const float *a, int64_t first, int64_t end) {
+void cpu_few_rows(const cpu_product *product, const void *a, int64_t first, int64_t end) {
   const cpu_block_type *out_type = &cpu_block_types[product->out.dtype];
   const cpu_block_type *bias_type = &cpu_block_types[product->bias_dtype];
   float results[CPU_FEW_ROWS][CPU_BLOCK], bias[CPU_BLOCK];

@@ -10,6 +10,8 @@
 #include "plugins/cpu/flagos/matmul.h"
 #include "plugins/cpu/flagos/scaled_mm.h"
 #include "plugins/cpu/gated.h"
+#include "plugins/cpu/parallel.h"
+#include "plugins/cpu/rows.h"
 #include "plugins/cpu/scratch.h"
 #include "plugins/cpu/view.h"
 
@@ -114,48 +116,96 @@ static fl_status project(const cpu_experts *experts, cpu_expert_layer layer, int
   return cpu_product_share(&product);
 }
 
-/* `rows` places of one expert, added to their tokens' sums. */
-static fl_status run_batch(fl_call *call, const cpu_experts *experts, const expert_scratch *scratch, int64_t first,
-                           int64_t expert, const int64_t *places, int64_t rows) {
-  int64_t hidden = experts->hidden, topk = experts->topk;
-  for (int64_t row = 0; row < rows; row++)
-    take_row(experts, first + places[row] / topk, (char *)scratch->x + row * hidden * cpu_dtype_size(experts->dtype));
-  fl_status status = project(experts, cpu_first_layer(experts), expert, rows, 2 * experts->inner, hidden, scratch->x,
-                             experts->dtype, scratch->gate_up);
-  if (!status)
-    status = cpu_activate(call, experts->activation, gated_kernels[experts->activation->op], experts->x->dtype, rows,
-                          experts->inner, scratch->gate_up, scratch->inner);
-  if (!status)
-    status = project(experts, cpu_second_layer(experts), expert, rows, hidden, experts->inner, scratch->inner,
-                     CPU_FLOAT32, scratch->down);
-  for (int64_t row = 0; row < rows && !status; row++) {
-    int64_t token = places[row] / topk;
-    float weight = experts->weight_on_input ? 1 : cpu_expert_weight(experts, first + token, places[row] % topk);
-    float *restrict sum = scratch->sum + token * hidden;
-    const float *restrict down = scratch->down + row * hidden;
-    for (int64_t i = 0; i < hidden; i++)
+/* Places of one expert that are multiplied together. */
+typedef struct batch {
+  const cpu_experts *experts;
+  const expert_scratch *scratch;
+  int64_t first; /* token of the chunk */
+  const int64_t *places;
+  int64_t rows;
+} batch;
+
+static fl_status take_rows(void *user, int64_t begin, int64_t end) {
+  const batch *b = user;
+  int64_t bytes = b->experts->hidden * cpu_dtype_size(b->experts->dtype);
+  for (int64_t row = begin; row < end; row++)
+    take_row(b->experts, b->first + b->places[row] / b->experts->topk, (char *)b->scratch->x + row * bytes);
+  return FL_OK;
+}
+
+/* Adds columns of all rows to their tokens' sums: by columns, since a token may have chosen an expert twice. */
+static fl_status add_columns(void *user, int64_t begin, int64_t end) {
+  const batch *b = user;
+  const cpu_experts *experts = b->experts;
+  for (int64_t row = 0; row < b->rows; row++) {
+    int64_t token = b->places[row] / experts->topk, j = b->places[row] % experts->topk;
+    float weight = experts->weight_on_input ? 1 : cpu_expert_weight(experts, b->first + token, j);
+    float *restrict sum = b->scratch->sum + token * experts->hidden;
+    const float *restrict down = b->scratch->down + row * experts->hidden;
+    for (int64_t i = begin; i < end; i++)
       sum[i] += weight * down[i];
   }
+  return FL_OK;
+}
+
+static fl_status run_batch(fl_call *call, batch *b, int64_t expert) {
+  const cpu_experts *experts = b->experts;
+  const expert_scratch *scratch = b->scratch;
+  const int64_t hidden = experts->hidden, inner = experts->inner;
+  fl_status status = cpu_parallel_for(b->rows, cpu_grain(2 * hidden * cpu_dtype_size(experts->dtype)), take_rows, b);
+  if (!status)
+    status = project(experts, cpu_first_layer(experts), expert, b->rows, 2 * inner, hidden, scratch->x, experts->dtype,
+                     scratch->gate_up);
+  if (!status)
+    status = cpu_activate(call, experts->activation, gated_kernels[experts->activation->op], experts->x->dtype, b->rows,
+                          inner, scratch->gate_up, scratch->inner);
+  if (!status)
+    status = project(experts, cpu_second_layer(experts), expert, b->rows, hidden, inner, scratch->inner, CPU_FLOAT32,
+                     scratch->down);
+  const int64_t line = 16; /* numbers of a line, which two threads do not write */
+  if (!status)
+    status = cpu_parallel_for(hidden, (cpu_grain(12 * b->rows) + line - 1) / line * line, add_columns, b);
   return status;
+}
+
+/* A chunk of tokens. */
+typedef struct chunk {
+  const cpu_experts *experts;
+  const expert_scratch *scratch;
+  int64_t first;
+} chunk;
+
+static fl_status clear_sums(void *user, int64_t begin, int64_t end) {
+  const chunk *c = user;
+  int64_t hidden = c->experts->hidden;
+  memset(c->scratch->sum + begin * hidden, 0, (size_t)((end - begin) * hidden) * sizeof(float));
+  return FL_OK;
+}
+
+static fl_status round_sums(void *user, int64_t begin, int64_t end) {
+  const chunk *c = user;
+  const cpu_experts *experts = c->experts;
+  for (int64_t token = begin; token < end; token++) {
+    int64_t offset = (c->first + token) * fl_stride(experts->out, 0) * cpu_dtype_size(experts->dtype);
+    cpu_block_types[experts->dtype].store((char *)fl_data(experts->out) + offset, 0,
+                                          c->scratch->sum + token * experts->hidden, experts->hidden);
+  }
+  return FL_OK;
 }
 
 static fl_status run_chunk(fl_call *call, const cpu_experts *experts, const expert_scratch *scratch, int64_t first,
                            int64_t tokens) {
-  fl_status status = FL_OK;
+  const int64_t grain = cpu_grain(experts->hidden * (int64_t)sizeof(float));
+  chunk all = {experts, scratch, first};
   sort_places(experts, scratch, first, tokens);
-  for (int64_t i = 0; i < tokens * experts->hidden; i++)
-    scratch->sum[i] = 0;
+  fl_status status = cpu_parallel_for(tokens, grain, clear_sums, &all);
   for (int64_t expert = 0; expert < experts->experts; expert++)
     for (int64_t at = scratch->begin[expert]; at < scratch->begin[expert + 1] && !status; at += BATCH) {
       int64_t left = scratch->begin[expert + 1] - at;
-      status = run_batch(call, experts, scratch, first, expert, scratch->places + at, left < BATCH ? left : BATCH);
+      batch part = {experts, scratch, first, scratch->places + at, left < BATCH ? left : BATCH};
+      status = run_batch(call, &part, expert);
     }
-  for (int64_t token = 0; token < tokens && !status; token++) {
-    int64_t offset = (first + token) * fl_stride(experts->out, 0) * cpu_dtype_size(experts->dtype);
-    cpu_block_types[experts->dtype].store((char *)fl_data(experts->out) + offset, 0,
-                                          scratch->sum + token * experts->hidden, experts->hidden);
-  }
-  return status;
+  return status ? status : cpu_parallel_for(tokens, grain, round_sums, &all);
 }
 
 static fl_status run(fl_call *call, const cpu_experts *experts) {
