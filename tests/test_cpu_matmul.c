@@ -178,6 +178,19 @@ static void check_linear_of(DLDataType dtype, int64_t m, int64_t n, int64_t k, i
   UNMAKE(x, weight, bias, out, one);
 }
 
+static cpu_dtype cpu_type(DLDataType dtype) {
+  const DLTensor tensor = {.dtype = dtype};
+  return cpu_dtype_of(&tensor);
+}
+
+static int64_t most_rows(int type) {
+  return cpu_few_rows_of(cpu_type(floats[type]));
+}
+
+/* Numbers of rows that make tiles of all heights, and those around where they are few no more. */
+static const int64_t few_rows[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 13, 16, 17, 31, 32, 33, 47, 63, 64, 65};
+enum { N_FEW = sizeof few_rows / sizeof few_rows[0] };
+
 START_TEST(every_instruction_set_computes_few_rows_of_each_type) {
   static const int64_t columns[] = {1, 5, 13, 300}, depths[] = {1, 15, 31, 64, 97};
   ck_assert_int_eq(setenv("VLLM_FL_CPU_ISA", variants[_i], 1), 0);
@@ -185,10 +198,10 @@ START_TEST(every_instruction_set_computes_few_rows_of_each_type) {
   if (refusal)
     printf("skip: every_instruction_set_computes_few_rows_of_each_type: %s\n", refusal);
   for (int type = 0; type < 3 && !refusal; type++)
-    for (int64_t m = 1; m <= CPU_FEW_ROWS + 1; m++)
+    for (int m = 0; m < N_FEW && few_rows[m] <= most_rows(type) + 1; m++)
       for (int n = 0; n < 4; n++)
         for (int k = 0; k < 5; k++)
-          check_linear_of(floats[type], m, columns[n], depths[k], (m + n + k) % 2 * 3);
+          check_linear_of(floats[type], few_rows[m], columns[n], depths[k], (m + n + k) % 2 * 3);
 }
 END_TEST
 
@@ -217,8 +230,8 @@ START_TEST(a_row_does_not_depend_on_the_few_beside_it) {
   if (refusal)
     printf("skip: a_row_does_not_depend_on_the_few_beside_it: %s\n", refusal);
   for (int type = 0; type < 3 && !refusal; type++)
-    for (int64_t m = 2; m <= CPU_FEW_ROWS; m++)
-      check_rows_alone(floats[type], m);
+    for (int m = 1; m < N_FEW && few_rows[m] <= most_rows(type); m++)
+      check_rows_alone(floats[type], few_rows[m]);
 }
 END_TEST
 
@@ -311,7 +324,7 @@ static char *prepare_weight(const fl_impl *impl, fl_value *values, size_t *size)
 /* Rows of all numbers for which there are different ways, with what was prepared once: as close to the sums as without.
  * The weight is another one then, so that it is seen which was used. False: the library likes the weight as it is. */
 static bool check_prepared(DLDataType dtype, int64_t n, int64_t k, int64_t padding) {
-  static const int64_t rows[] = {1, CPU_FEW_ROWS, CPU_FEW_ROWS + 1, 64, 600};
+  const int64_t most = cpu_few_rows_of(cpu_type(dtype)), rows[] = {1, most, most + 1, most + 40, 600};
   const fl_impl *impl = find_impl("replicated_linear", "default.flagos");
   owned *weight = make_bounded(dtype, SHAPE(n, k), padding, 2, 0.5), *any = make_bounded(dtype, SHAPE(1, k), 0, 1, 1);
   owned *other = make_constant(dtype, SHAPE(n, k), padding, 0), *few = make(dtype, SHAPE(1, n), 0);
@@ -329,7 +342,7 @@ static bool check_prepared(DLDataType dtype, int64_t n, int64_t k, int64_t paddi
         i % 2 ? 0 : padding; /* the library packs for rows of x without gaps: others use the weight itself */
     owned *x = make_bounded(dtype, SHAPE(rows[i], k), apart, 3, 1), *out = make(dtype, SHAPE(rows[i], n), padding);
     owned *wanted = make(dtype, SHAPE(rows[i], n), padding);
-    bool uses = !apart && rows[i] > CPU_FEW_ROWS && rows[i] * n * k >= LIBRARY_FACTORS;
+    bool uses = !apart && rows[i] > most && rows[i] * n * k >= LIBRARY_FACTORS;
     fl_value plain[] = {value_of(x), value_of(weight), fl_none(), fl_bool(false), value_of(wanted)};
     fl_value with[] = {value_of(x), value_of(uses ? other : weight), fl_none(), fl_bool(false), value_of(out)};
     fl_call call = {.size = sizeof call, .count = 5, .values = with, .prepared = &prepared};

@@ -130,6 +130,14 @@ size_t cpu_few_rows_size(int64_t m, int64_t k) {
   return (size_t)(m * padded(k));
 }
 
+/* What is converted anew for each tile of rows has to be cheap to convert. Of float16 oneDNN has no products. */
+int64_t cpu_few_rows_of(cpu_dtype dtype) {
+  static const int64_t rows[CPU_N_DTYPES] = {[CPU_FLOAT32] = LANES > 4 ? 32 : 8,
+                                             [CPU_FLOAT16] = LANES > 4 ? CPU_FEW_ROWS : 8,
+                                             [CPU_BFLOAT16] = HAS_PRODUCTS ? 16 : 8};
+  return rows[dtype];
+}
+
 /* A row of a tile of `n_rows`, as floats. */
 static void convert_row(const cpu_product *product, int64_t row, int64_t n_rows, char *memory) {
   bool is_split = product->b.dtype == CPU_BFLOAT16;
@@ -169,9 +177,9 @@ void cpu_few_rows_convert(const cpu_product *product, void *rows) {
                                                   a + r * PAIR * size_in(form));
 }
 
-/* results = all rows of a * `n` columns of b from `first` on. */
-static void multiply_columns(const cpu_product *product, const char *a, int64_t first, int64_t n,
-                             float (*results)[CPU_BLOCK]) {
+/* results [m, width] = all rows of a * `n` columns of b from `first` on. */
+static void multiply_columns(const cpu_product *product, const char *a, int64_t first, int64_t n, int64_t width,
+                             float *results) {
   const int form = form_of(product);
   int64_t tile_rows = rows_of_tile(product->m), tiles = divide_up(product->m, tile_rows);
   int64_t stride = tile_rows * padded(product->k) * size_in(form), tile_columns = COLUMNS(tile_rows);
@@ -188,7 +196,7 @@ static void multiply_columns(const cpu_product *product, const char *a, int64_t 
       tile sums;
       dots[form][n_rows - 1](product->k, a + t * stride, columns, next, sums);
       for (int64_t r = 0; r < n_rows; r++)
-        memcpy(&results[row + r][i], sums[r], (size_t)n_columns * sizeof(float));
+        memcpy(results + (row + r) * width + i, sums[r], (size_t)n_columns * sizeof(float));
     }
   }
 }
@@ -196,21 +204,23 @@ static void multiply_columns(const cpu_product *product, const char *a, int64_t 
 void cpu_few_rows(const cpu_product *product, const void *a, int64_t first, int64_t end) {
   const cpu_block_type *out_type = &cpu_block_types[product->out.dtype];
   const cpu_block_type *bias_type = &cpu_block_types[product->bias_dtype];
-  float results[CPU_FEW_ROWS][CPU_BLOCK], bias[CPU_BLOCK];
-  for (; first < end; first += CPU_BLOCK) {
-    int64_t n = cpu_block_size(end - first);
-    multiply_columns(product, a, first, n, results);
+  enum { RESULTS = 16 * CPU_BLOCK };
+  float all[RESULTS], bias[CPU_BLOCK];
+  const int64_t width = least(CPU_BLOCK, RESULTS / product->m);
+  for (; first < end; first += width) {
+    int64_t n = least(width, end - first);
+    multiply_columns(product, a, first, n, width, all);
     if (product->bias && !product->bias_by_row)
       bias_type->load(bias, product->bias, first, n);
     for (int64_t row = 0; row < product->m; row++) {
-      float *out = (float *)cpu_matrix_row(product->out, row) + first;
+      float *out = (float *)cpu_matrix_row(product->out, row) + first, *results = all + row * width;
       if (product->bias && product->bias_by_row)
         bias_type->load(bias, product->bias, row, 1);
       for (int64_t i = 0; i < n && product->bias; i++)
-        results[row][i] += bias[product->bias_by_row ? 0 : i];
+        results[i] += bias[product->bias_by_row ? 0 : i];
       for (int64_t i = 0; i < n && product->accumulate; i++)
-        results[row][i] += out[i];
-      out_type->store(cpu_matrix_row(product->out, row), first, results[row], n);
+        results[i] += out[i];
+      out_type->store(cpu_matrix_row(product->out, row), first, results, n);
     }
   }
 }

@@ -144,7 +144,7 @@ static int64_t count_blocks(const cpu_product *product) {
 /* ------------------------------------------------------------------------------------------------------ one thread */
 
 static bool has_few_rows(const cpu_product *product) {
-  return product->m <= CPU_FEW_ROWS && !product->b_is_k_by_n;
+  return product->m <= cpu_few_rows_of(product->b.dtype) && !product->b_is_k_by_n;
 }
 
 size_t cpu_product_scratch(int64_t m, int64_t n, int64_t k) {
