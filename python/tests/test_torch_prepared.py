@@ -17,7 +17,7 @@ flhost.torch.register()
 op = getattr(torch.ops.flhost, NAME)
 
 
-def some(rows: int = 16) -> tuple[Any, Any]:
+def some(rows: int = 96) -> tuple[Any, Any]:  # more than are few
     torch.manual_seed(0)
     return torch.randn(rows, 512), torch.randn(1024, 512)
 
