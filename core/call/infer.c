@@ -23,7 +23,7 @@ fl_status fl_infer(const fl_op *op, const fl_call *call, fl_tensor_spec *results
   if (n_results && spec_size < FL_FIRST_SPEC_SIZE)
     return fl_error(FL_EINVAL, "fl_infer: spec_size is %zu, expected sizeof(fl_tensor_spec), %zu", spec_size,
                     sizeof *specs);
-  fl_status status = op ? fl_registry_open(op) : fl_error(FL_ENOENT, "fl_infer: the op is NULL");
+  fl_status status = fl_registry_open_for(op, "fl_infer");
   if (!status)
     status = infer(op, call, specs, n_results);
   if (!status)

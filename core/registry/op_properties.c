@@ -78,11 +78,6 @@ void fl_op_tolerance(const fl_op *op, DLDataType dtype, double *atol, double *rt
   *rtol = tolerance.rtol;
 }
 
-/* The same for a function that may fail. */
-static fl_status open_for(const fl_op *op, const char *function) {
-  return op ? fl_registry_open(op) : fl_error(FL_ENOENT, "%s: the op is NULL", function);
-}
-
 fl_status fl_op_cost(const fl_op *op, const fl_call *call, fl_cost *cost) {
   fl_bindings bindings;
   fl_tensor_spec results[FL_SCHEMA_MAX_RESULTS];
@@ -90,7 +85,7 @@ fl_status fl_op_cost(const fl_op *op, const fl_call *call, fl_cost *cost) {
   fl_cost found = {.size = sizeof found};
   fl_status status = fl_sized_check(cost, offsetof(fl_cost, flops), "fl_op_cost: the cost's", "fl_cost");
   if (!status)
-    status = open_for(op, "fl_op_cost");
+    status = fl_registry_open_for(op, "fl_op_cost");
   if (!status)
     status = fl_schema_bind(op->schema, call = fl_call_with_ranks(op, call, &shared), &bindings, results);
   if (!status)
@@ -102,7 +97,7 @@ fl_status fl_op_cost(const fl_op *op, const fl_call *call, fl_cost *cost) {
 
 fl_status fl_check(const fl_op *op, const fl_call *call) {
   fl_call shared;
-  fl_status status = open_for(op, "fl_check");
+  fl_status status = fl_registry_open_for(op, "fl_check");
   return status ? status : fl_schema_check(op->schema, fl_call_with_ranks(op, call, &shared));
 }
 
@@ -113,7 +108,7 @@ fl_status fl_generate_inputs(const fl_op *op, uint32_t dtype, uint64_t seed, uin
 
 fl_status fl_generate_sized_inputs(const fl_op *op, uint32_t dtype, const char *sizes, uint64_t seed, uint64_t number,
                                    fl_input *inputs, uint32_t n_inputs, size_t input_size) {
-  fl_status status = open_for(op, "fl_generate_inputs");
+  fl_status status = fl_registry_open_for(op, "fl_generate_inputs");
   return status ? status
                 : fl_schema_generate_inputs(op->schema, dtype, sizes, seed, number, inputs, n_inputs, input_size);
 }
@@ -122,13 +117,13 @@ fl_status fl_free_dimension(const fl_op *op, uint32_t index, fl_dimension *dimen
   fl_status status =
       fl_sized_check(dimension, offsetof(fl_dimension, step), "fl_free_dimension: the dimension's", "fl_dimension");
   if (!status)
-    status = open_for(op, "fl_free_dimension");
+    status = fl_registry_open_for(op, "fl_free_dimension");
   return status ? status : fl_schema_free_dimension(op->schema, index, dimension);
 }
 
 fl_status fl_generate_bench_inputs(const fl_op *op, uint32_t dtype, const char *sizes, uint32_t number,
                                    fl_input *inputs, uint32_t n_inputs, size_t input_size, uint32_t *n_calls) {
-  fl_status status = open_for(op, "fl_generate_bench_inputs");
+  fl_status status = fl_registry_open_for(op, "fl_generate_bench_inputs");
   return status
              ? status
              : fl_schema_generate_bench_inputs(op->schema, dtype, sizes, number, inputs, n_inputs, input_size, n_calls);

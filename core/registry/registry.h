@@ -24,6 +24,11 @@ static inline fl_status fl_registry_open(const fl_op *op) {
   return unready ? fl_registry_look_for(op) : FL_OK;
 }
 
+/* The same for a caller's op, which may be NULL: FL_ENOENT, that `function` was given none. */
+static inline fl_status fl_registry_open_for(const fl_op *op, const char *function) {
+  return op ? fl_registry_open(op) : fl_error(FL_ENOENT, "%s: the op is NULL", function);
+}
+
 /* Do calls find it? The host's lock is held. */
 bool fl_registry_is_ready(const fl_host *host, const char *name);
 

@@ -24,10 +24,6 @@ SPECIALISED vector add_products(vector sum, const char *a, const char *b) {
 }
 #else
 enum { HAS_PRODUCTS = 0 };
-SPECIALISED vector add_products(vector sum, const char *a, const char *b) {
-  (void)a, (void)b;
-  return sum;
-}
 #endif
 enum { PRODUCTS = CPU_N_DTYPES, N_FORMS };
 
@@ -56,11 +52,13 @@ SPECIALISED void add_pair(int form, int n_rows, const char *a, const char *const
                           vector sum[][MOST_COLUMNS]) {
   const int n_columns = COLUMNS(n_rows);
   vector factors[MOST_COLUMNS];
+#ifdef __AVX512BF16__
   if (form == PRODUCTS) {
     UNROLL for (int r = 0; r < n_rows; r++) UNROLL for (int c = 0; c < n_columns; c++) sum[r][c] =
         add_products(sum[r][c], a + r * PAIR * 2, columns[c] + i * 2);
     return;
   }
+#endif
   UNROLL for (int half = 0; half < 2; half++) {
     UNROLL for (int c = 0; c < n_columns; c++) factors[c] = load_half((cpu_dtype)form, columns[c], i, half);
     UNROLL for (int r = 0; r < n_rows; r++) {
@@ -119,12 +117,18 @@ typedef void (*dot_fn)(int64_t k, const char *a, const char *const *columns, nex
 FOR_EACH(DOT, CPU_FLOAT32)
 FOR_EACH(DOT, CPU_FLOAT16)
 FOR_EACH(DOT, CPU_BFLOAT16)
+#ifdef __AVX512BF16__
 FOR_EACH(DOT, PRODUCTS)
+#endif
 #define DOT_NAME(form, n_rows) dot_##form##_##n_rows,
-static const dot_fn dots[N_FORMS][MOST_ROWS] = {[CPU_FLOAT32] = {FOR_EACH(DOT_NAME, CPU_FLOAT32)},
-                                                [CPU_FLOAT16] = {FOR_EACH(DOT_NAME, CPU_FLOAT16)},
-                                                [CPU_BFLOAT16] = {FOR_EACH(DOT_NAME, CPU_BFLOAT16)},
-                                                [PRODUCTS] = {FOR_EACH(DOT_NAME, PRODUCTS)}};
+static const dot_fn dots[N_FORMS][MOST_ROWS] = {
+    [CPU_FLOAT32] = {FOR_EACH(DOT_NAME, CPU_FLOAT32)},
+    [CPU_FLOAT16] = {FOR_EACH(DOT_NAME, CPU_FLOAT16)},
+    [CPU_BFLOAT16] = {FOR_EACH(DOT_NAME, CPU_BFLOAT16)},
+#ifdef __AVX512BF16__
+    [PRODUCTS] = {FOR_EACH(DOT_NAME, PRODUCTS)},
+#endif
+};
 
 size_t cpu_few_rows_size(int64_t m, int64_t k) {
   return (size_t)(m * padded(k));

@@ -1,13 +1,14 @@
 /*
  * Products of a few rows with a weight, as decoding has them: what they take is the time to read the weight. Each
- * element of it is read once and converted in registers.
+ * element of it is read from memory once, and where it has to be converted that is done in registers.
  */
 #ifndef FLHOST_CPU_FLAGOS_FEW_ROWS_H
 #define FLHOST_CPU_FLAGOS_FEW_ROWS_H
 
 #include "plugins/cpu/flagos/matmul.h"
 
-/* How many are few, by the weight's element type: so many that another way is faster for more. The most of all. */
+/* How many are few, by the weight's element type: so many that another way is faster for more. The most of
+ * all. */
 enum { CPU_FEW_ROWS = 64 };
 int64_t cpu_few_rows_of(cpu_dtype dtype);
 

@@ -147,9 +147,13 @@ static bool has_few_rows(const cpu_product *product) {
   return product->m <= cpu_few_rows_of(product->b.dtype) && !product->b_is_k_by_n;
 }
 
-size_t cpu_product_scratch(int64_t m, int64_t n, int64_t k) {
+static size_t blocks_scratch(int64_t m, int64_t n, int64_t k) {
   areas sizes = needed_areas(m, n, k);
-  size_t of_blocks = (size_t)(sizes.a + sizes.b + sizes.sums);
+  return (size_t)(sizes.a + sizes.b + sizes.sums);
+}
+
+size_t cpu_product_scratch(int64_t m, int64_t n, int64_t k) {
+  size_t of_blocks = blocks_scratch(m, n, k);
   size_t of_few_rows = cpu_few_rows_size(least(m, CPU_FEW_ROWS), k);
   return of_blocks > of_few_rows ? of_blocks : of_few_rows;
 }
@@ -193,7 +197,7 @@ static fl_status share_few_rows(const cpu_product *product) {
 
 static fl_status blocks_range(void *user, int64_t first, int64_t end) {
   const cpu_product *product = user;
-  float *scratch = cpu_scratch_take(cpu_product_scratch(product->m, product->n, product->k));
+  float *scratch = cpu_scratch_take(blocks_scratch(product->m, product->n, product->k));
   if (!scratch)
     return FL_ENOMEM;
   multiply_blocks(product, scratch, first, end);
