@@ -3,9 +3,11 @@
 #include "plugins/cpu/flagos/block.c"
 #include "plugins/cpu/flagos/few_rows.c"
 #include "plugins/cpu/flagos/matmul.c"
+#include "plugins/cpu/flagos/pairs.c"
 #include "plugins/cpu/onednn.c"
 #include "plugins/cpu/parallel.c"
 #include "plugins/cpu/scratch.c"
+#include "plugins/cpu/variants.c"
 #include "tests/kernels.h"
 
 #include <dirent.h>
@@ -139,15 +141,16 @@ static void check_linear(const char *variant, int64_t m, int64_t n, int64_t k) {
   free(out);
 }
 
-static const char *const variants[] = {"baseline", "avx2", "avx512", "avx512_bf16"};
+enum { AVX2 = 1, BFLOAT16 = 2 }; /* of instruction_sets, of floats */
+static const char *const instruction_sets[] = {"baseline", "avx2", "avx512", "avx512_bf16"};
 
 START_TEST(every_instruction_set_computes_linear_layers) {
-  ck_assert_int_eq(setenv("VLLM_FL_CPU_ISA", variants[_i], 1), 0);
+  ck_assert_int_eq(setenv("VLLM_FL_CPU_ISA", instruction_sets[_i], 1), 0);
   const char *refusal = try_plugin();
   if (refusal)
     printf("skip: every_instruction_set_computes_linear_layers: %s\n", refusal);
   for (size_t i = 0; i < N_SIZES && !refusal; i++)
-    check_linear(variants[_i], sizes[i][0], sizes[i][1], sizes[i][2]);
+    check_linear(instruction_sets[_i], sizes[i][0], sizes[i][1], sizes[i][2]);
 }
 END_TEST
 
@@ -179,8 +182,10 @@ static void check_linear_of(DLDataType dtype, int64_t m, int64_t n, int64_t k, i
 }
 
 /* How many rows are few, by instruction set and type: cpu_few_rows_of there. */
-static const int64_t most_rows[][3] = {{8, 8, 8}, {32, 64, 8}, {32, 64, 8}, {32, 64, 16}};
-enum { AVX2 = 1 };
+static int64_t most_rows(int variant, int type) {
+  static const int64_t rows[][3] = {{8, 8, 8}, {32, 64, 8}, {32, 64, 8}, {32, 64, 64}};
+  return type == BFLOAT16 && cpu_has_tiles() ? 8 : rows[variant][type];
+}
 
 /* Numbers of rows that make tiles of all heights, and those around where they are few no more. */
 static const int64_t few_rows[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 13, 16, 17, 31, 32, 33, 47, 63, 64, 65};
@@ -188,7 +193,7 @@ enum { N_FEW = sizeof few_rows / sizeof few_rows[0] };
 
 START_TEST(every_instruction_set_computes_few_rows_of_each_type) {
   static const int64_t columns[] = {1, 5, 13, 300}, depths[] = {1, 15, 31, 64, 97};
-  ck_assert_int_eq(setenv("VLLM_FL_CPU_ISA", variants[_i], 1), 0);
+  ck_assert_int_eq(setenv("VLLM_FL_CPU_ISA", instruction_sets[_i], 1), 0);
   const char *refusal = try_plugin();
   if (refusal)
     printf("skip: every_instruction_set_computes_few_rows_of_each_type: %s\n", refusal);
@@ -197,6 +202,19 @@ START_TEST(every_instruction_set_computes_few_rows_of_each_type) {
       for (int n = 0; n < 4; n++)
         for (int k = 0; k < 5; k++)
           check_linear_of(floats[type], few_rows[m], columns[n], depths[k], (m + n + k) % 2 * 3);
+}
+END_TEST
+
+/* Tiles, strips and blocks that are not full, in rows, columns and depth; several of each; without depth. */
+START_TEST(every_instruction_set_computes_many_rows_of_each_type) {
+  static const int64_t many[][3] = {{66, 33, 2115}, {85, 17, 4130}, {600, 70, 63}, {1100, 5, 96}, {72, 64, 0}};
+  ck_assert_int_eq(setenv("VLLM_FL_CPU_ISA", instruction_sets[_i], 1), 0);
+  const char *refusal = try_plugin();
+  if (refusal)
+    printf("skip: every_instruction_set_computes_many_rows_of_each_type: %s\n", refusal);
+  for (int type = 0; type < 3 && !refusal; type++)
+    for (int i = 0; i < 5; i++)
+      check_linear_of(floats[type], many[i][0], many[i][1], many[i][2], i % 2 * 3);
 }
 END_TEST
 
@@ -220,12 +238,12 @@ static void check_rows_alone(DLDataType dtype, int64_t m) {
 }
 
 START_TEST(a_row_does_not_depend_on_the_few_beside_it) {
-  ck_assert_int_eq(setenv("VLLM_FL_CPU_ISA", variants[_i], 1), 0);
+  ck_assert_int_eq(setenv("VLLM_FL_CPU_ISA", instruction_sets[_i], 1), 0);
   const char *refusal = try_plugin();
   if (refusal)
     printf("skip: a_row_does_not_depend_on_the_few_beside_it: %s\n", refusal);
   for (int type = 0; type < 3 && !refusal; type++)
-    for (int m = 1; m < N_FEW && few_rows[m] <= most_rows[_i][type]; m++)
+    for (int m = 1; m < N_FEW && few_rows[m] <= most_rows(_i, type); m++)
       check_rows_alone(floats[type], few_rows[m]);
 }
 END_TEST
@@ -319,7 +337,8 @@ static char *prepare_weight(const fl_impl *impl, fl_value *values, size_t *size)
 /* Rows of all numbers for which there are different ways, with what was prepared once: as close to the sums as without.
  * The weight is another one then, so that it is seen which was used. False: the library likes the weight as it is. */
 static bool check_prepared(DLDataType dtype, int64_t n, int64_t k, int64_t padding) {
-  const int64_t most = most_rows[AVX2][dtype.code == kDLBfloat ? 2 : 0], rows[] = {1, most, most + 1, most + 32, 600};
+  const int64_t most = most_rows(AVX2, dtype.code == kDLBfloat ? BFLOAT16 : 0),
+                rows[] = {1, most, most + 1, most + 32, 600};
   const fl_impl *impl = find_impl("replicated_linear", "default.flagos");
   owned *weight = make_bounded(dtype, SHAPE(n, k), padding, 2, 0.5), *any = make_bounded(dtype, SHAPE(1, k), 0, 1, 1);
   owned *other = make_constant(dtype, SHAPE(n, k), padding, 0), *few = make(dtype, SHAPE(1, n), 0);
@@ -501,6 +520,7 @@ static void add_tests(TCase *tests) {
   tcase_add_loop_test(tests, every_instruction_set_computes_linear_layers, 0, 4);
   tcase_add_test(tests, large_products_are_shared);
   tcase_add_loop_test(tests, every_instruction_set_computes_few_rows_of_each_type, 0, 4);
+  tcase_add_loop_test(tests, every_instruction_set_computes_many_rows_of_each_type, 0, 4);
   tcase_add_loop_test(tests, a_row_does_not_depend_on_the_few_beside_it, 0, 4);
   tcase_add_test(tests, large_products_are_the_librarys);
   tcase_add_loop_test(tests, without_the_library_they_are_computed_too, 0, 3);

@@ -11,7 +11,7 @@ cpu_flagos_flags = $(CPU_OPTIONS_$(1)) -DOP_LIST_SECTION='"op_lists_$(1)"' $(CPU
 # Products are sums of many terms in any order: with fused multiply-add they are faster and no less exact.
 # A rotation's difference of two products may cancel, as what is merged may; a product of xielu that overflows is infinite whatever
 # is added to it.
-cpu_contract = $(if $(filter matmul.o few_rows.o scaled_rows.o four_bit_words.o four_bit_mxfp4.o,$(notdir $@)),-ffp-contract=fast)$(if $(filter rotary.o xielu.o merge.o,$(notdir $@)),-ffp-contract=off)
+cpu_contract = $(if $(filter matmul.o few_rows.o pairs.o scaled_rows.o four_bit_words.o four_bit_mxfp4.o,$(notdir $@)),-ffp-contract=fast)$(if $(filter rotary.o xielu.o merge.o,$(notdir $@)),-ffp-contract=off)
 # A way of its own for what is constant behind a comparison, in silu, would become a second division of all lanes; in int8
 # codes, masks in place of a maximum and a minimum.
 cpu_ways = $(if $(filter gated.o gated_norm.o causal_conv1d.o quantisation.o fused_quantisation.o,$(notdir $@)),$(CPU_ONE_WAY))

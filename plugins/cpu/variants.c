@@ -18,6 +18,7 @@ static const unsigned avx512_bf16[NEEDS] = {x86_cpu_AVX,      x86_cpu_AVX2,     
                                             x86_cpu_F16C,     x86_cpu_FMA,         x86_cpu_LZCNT,      x86_cpu_MOVBE,
                                             x86_cpu_AVX512F,  x86_cpu_AVX512BW,    x86_cpu_AVX512CD,   x86_cpu_AVX512DQ,
                                             x86_cpu_AVX512VL, x86_cpu_AVX512_BF16, x86_cpu_AVX512_VNNI};
+static const unsigned tiles[NEEDS] = {x86_cpu_AMX_TILE, x86_cpu_AMX_BF16};
 
 /* The header's own function shifts a 1 into the sign. */
 static bool machine_has(const unsigned *needs) {
@@ -27,12 +28,16 @@ static bool machine_has(const unsigned *needs) {
   return true;
 }
 #else
-static const unsigned avx2[1], avx512[1], avx512_bf16[1];
+static const unsigned avx2[1], avx512[1], avx512_bf16[1], tiles[1];
 
 static bool machine_has(const unsigned *needs) {
   return !needs;
 }
 #endif
+
+bool cpu_has_tiles(void) {
+  return machine_has(tiles);
+}
 
 /* Of a variant that was not compiled there are none. */
 #define LISTS(name)                                                                                                    \

@@ -59,9 +59,13 @@ static void load_bfloat16(float *restrict to, const void *restrict row, int64_t 
 }
 
 static void store_bfloat16(void *restrict row, int64_t first, const float *restrict from, int64_t n) {
+#ifdef __AVX512BF16__
+  store(CPU_BFLOAT16, row, first, from, n);
+#else /* a NaN stays one whatever its bits */
   uint16_t *restrict to = (uint16_t *)row + first;
   for (int64_t i = 0; i < n; i++)
     to[i] = fl_float_to_bf16(from[i]);
+#endif
 }
 
 static void round_bfloat16(float *values, int64_t n) {

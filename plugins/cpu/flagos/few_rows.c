@@ -3,6 +3,7 @@
 #include "plugins/cpu/flagos/few_rows.h"
 #include "plugins/cpu/flagos/block.h"
 #include "plugins/cpu/flagos/lanes.h"
+#include "plugins/cpu/flagos/pairs.h"
 #include "plugins/integers.h"
 
 /* Up to MOST_ROWS rows of a are multiplied by so many columns, rows of b, at once that the sums, a vector of each
@@ -17,24 +18,16 @@ enum { MOST_ROWS = 4, MOST_COLUMNS = 8 };
  * that lie a power of two apart would displace each other from the cache. As floats a pair has the order in which
  * load_half takes that of a column apart; the last one is filled up with zeros.
  */
-#ifdef __AVX512BF16__
-enum { HAS_PRODUCTS = 1 };
-SPECIALISED vector add_products(vector sum, const char *a, const char *b) {
-  return (vector)_mm512_dpbf16_ps((__m512)sum, (__m512bh)_mm512_loadu_si512(a), (__m512bh)_mm512_loadu_si512(b));
-}
-#else
-enum { HAS_PRODUCTS = 0 };
-#endif
-enum { PRODUCTS = CPU_N_DTYPES, N_FORMS };
+enum { PAIRS = CPU_N_DTYPES, N_FORMS };
 
 static int form_of(const cpu_product *product) {
-  bool pairs = HAS_PRODUCTS && product->a.dtype == CPU_BFLOAT16 && product->b.dtype == CPU_BFLOAT16;
-  return pairs ? PRODUCTS : (int)product->b.dtype;
+  bool is_of_pairs = product->a.dtype == CPU_BFLOAT16 && product->b.dtype == CPU_BFLOAT16 && cpu_has_pairs();
+  return is_of_pairs ? PAIRS : (int)product->b.dtype;
 }
 
 /* Bytes of an element of a. */
 SPECIALISED int64_t size_in(int form) {
-  return form == PRODUCTS ? 2 : 4;
+  return form == PAIRS ? 2 : 4;
 }
 
 static int64_t padded(int64_t k) {
@@ -53,9 +46,9 @@ SPECIALISED void add_pair(int form, int n_rows, const char *a, const char *const
   const int n_columns = COLUMNS(n_rows);
   vector factors[MOST_COLUMNS];
 #ifdef __AVX512BF16__
-  if (form == PRODUCTS) {
+  if (form == PAIRS) {
     UNROLL for (int r = 0; r < n_rows; r++) UNROLL for (int c = 0; c < n_columns; c++) sum[r][c] =
-        add_products(sum[r][c], a + r * PAIR * 2, columns[c] + i * 2);
+        add_pairs(sum[r][c], _mm512_loadu_si512(a + r * PAIR * 2), _mm512_loadu_si512(columns[c] + i * 2));
     return;
   }
 #endif
@@ -118,7 +111,7 @@ FOR_EACH(DOT, CPU_FLOAT32)
 FOR_EACH(DOT, CPU_FLOAT16)
 FOR_EACH(DOT, CPU_BFLOAT16)
 #ifdef __AVX512BF16__
-FOR_EACH(DOT, PRODUCTS)
+FOR_EACH(DOT, PAIRS)
 #endif
 #define DOT_NAME(form, n_rows) dot_##form##_##n_rows,
 static const dot_fn dots[N_FORMS][MOST_ROWS] = {
@@ -126,7 +119,7 @@ static const dot_fn dots[N_FORMS][MOST_ROWS] = {
     [CPU_FLOAT16] = {FOR_EACH(DOT_NAME, CPU_FLOAT16)},
     [CPU_BFLOAT16] = {FOR_EACH(DOT_NAME, CPU_BFLOAT16)},
 #ifdef __AVX512BF16__
-    [PRODUCTS] = {FOR_EACH(DOT_NAME, PRODUCTS)},
+    [PAIRS] = {FOR_EACH(DOT_NAME, PAIRS)},
 #endif
 };
 
@@ -136,9 +129,9 @@ size_t cpu_few_rows_size(int64_t m, int64_t k) {
 
 /* What is converted anew for each tile of rows has to be cheap to convert. Of float16 oneDNN has no products. */
 int64_t cpu_few_rows_of(cpu_dtype dtype) {
-  static const int64_t rows[CPU_N_DTYPES] = {[CPU_FLOAT32] = LANES > 4 ? 32 : 8,
-                                             [CPU_FLOAT16] = LANES > 4 ? CPU_FEW_ROWS : 8,
-                                             [CPU_BFLOAT16] = HAS_PRODUCTS ? 16 : 8};
+  const int64_t rows[CPU_N_DTYPES] = {[CPU_FLOAT32] = LANES > 4 ? 32 : 8,
+                                      [CPU_FLOAT16] = LANES > 4 ? CPU_FEW_ROWS : 8,
+                                      [CPU_BFLOAT16] = cpu_has_pairs() ? CPU_FEW_ROWS : 8};
   return rows[dtype];
 }
 
@@ -177,8 +170,8 @@ void cpu_few_rows_convert(const cpu_product *product, void *rows) {
   char *a = rows;
   for (int64_t row = 0; row < m; row += tile_rows, a += tile_rows * padded(product->k) * size_in(form))
     for (int64_t r = 0; r < least(tile_rows, m - row); r++)
-      (form == PRODUCTS ? copy_row : convert_row)(product, row + r, least(tile_rows, m - row),
-                                                  a + r * PAIR * size_in(form));
+      (form == PAIRS ? copy_row : convert_row)(product, row + r, least(tile_rows, m - row),
+                                               a + r * PAIR * size_in(form));
 }
 
 /* results [m, width] = all rows of a * `n` columns of b from `first` on. */

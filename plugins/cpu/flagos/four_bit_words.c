@@ -239,22 +239,11 @@ static int64_t rows_of_chunk(const few_rows *few, int64_t row) {
   return least(shape_of(few).chunk_rows, few->linear->group - row % few->linear->group);
 }
 
-/* What is at even places of two vectors, one behind the other, or at odd ones. */
-#define FOUR_PLACES(i)  i, (i) + 2, (i) + 4, (i) + 6
-#define EIGHT_PLACES(i) FOUR_PLACES(i), FOUR_PLACES((i) + 8)
-#if defined(__AVX512F__)
-#define PLACES(i) EIGHT_PLACES(i), EIGHT_PLACES((i) + 16)
-#elif defined(__AVX2__)
-#define PLACES(i) EIGHT_PLACES(i)
-#else
-#define PLACES(i) FOUR_PLACES(i)
-#endif
-
 /* NIBBLES vectors: those at even places before those at odd ones. */
 SPECIALISED void part(const vector *from, vector *to) {
   UNROLL for (int i = 0; i < NIBBLES / 2; i++) {
-    to[i] = __builtin_shufflevector(from[2 * i], from[2 * i + 1], PLACES(0));
-    to[i + NIBBLES / 2] = __builtin_shufflevector(from[2 * i], from[2 * i + 1], PLACES(1));
+    to[i] = take_even(from[2 * i], from[2 * i + 1]);
+    to[i + NIBBLES / 2] = take_odd(from[2 * i], from[2 * i + 1]);
   }
 }
 

@@ -61,6 +61,43 @@ SPECIALISED vector load_half(cpu_dtype dtype, const void *row, int64_t first, in
   return is_low ? (vector)(words << 16) : (vector)(words & 0xffff0000u);
 }
 
+/* What is at even places of two vectors, one behind the other, or at odd ones. */
+#define FOUR_PLACES(i)  i, (i) + 2, (i) + 4, (i) + 6
+#define EIGHT_PLACES(i) FOUR_PLACES(i), FOUR_PLACES((i) + 8)
+#if defined(__AVX512F__)
+#define PLACES(i) EIGHT_PLACES(i), EIGHT_PLACES((i) + 16)
+#elif defined(__AVX2__)
+#define PLACES(i) EIGHT_PLACES(i)
+#else
+#define PLACES(i) FOUR_PLACES(i)
+#endif
+SPECIALISED vector take_even(vector a, vector b) {
+  return __builtin_shufflevector(a, b, PLACES(0));
+}
+
+SPECIALISED vector take_odd(vector a, vector b) {
+  return __builtin_shufflevector(a, b, PLACES(1));
+}
+
+/* Columns become rows: each step takes what is at even places of two neighbours, and at odd ones. */
+SPECIALISED void transpose(vector rows[LANES]) {
+  UNROLL for (int step = 1; step < LANES; step *= 2) {
+    vector parts[LANES];
+    UNROLL for (int i = 0; i < LANES / 2; i++) {
+      parts[i] = take_even(rows[2 * i], rows[2 * i + 1]);
+      parts[i + LANES / 2] = take_odd(rows[2 * i], rows[2 * i + 1]);
+    }
+    UNROLL for (int i = 0; i < LANES; i++) rows[i] = parts[i];
+  }
+}
+
+/* Where the processor has that: sum += products of PAIR elements of bfloat16, those of two neighbours in one lane. */
+#ifdef __AVX512BF16__
+SPECIALISED vector add_pairs(vector sum, __m512i a, __m512i b) {
+  return (vector)_mm512_dpbf16_ps((__m512)sum, (__m512bh)a, (__m512bh)b);
+}
+#endif
+
 /*
  * Brings `bytes` into the second-level cache while others are computed with. What is fetched so, call after call,
  * should be in the order in which it lies in memory, whatever the order of computing: only then processors read ahead

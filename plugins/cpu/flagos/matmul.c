@@ -3,6 +3,7 @@
 #include "plugins/cpu/flagos/matmul.h"
 #include "plugins/cpu/flagos/block.h"
 #include "plugins/cpu/flagos/few_rows.h"
+#include "plugins/cpu/flagos/pairs.h"
 #include "plugins/cpu/flagos/tile.h"
 #include "plugins/cpu/onednn.h"
 #include "plugins/cpu/parallel.h"
@@ -12,6 +13,7 @@
 /* Packed operands are panels of TILE_ROWS rows of a or TILE_COLUMNS columns of b, each [k, rows or columns]. A block of
  * a and one of b and the sums of both together stay in the second-level cache. */
 enum { TILE_ROWS = 12, TILE_COLUMNS = 32, BLOCK_ROWS = 43 * TILE_ROWS, BLOCK_COLUMNS = 256, BLOCK_K = 256 };
+enum { A_STRIDE = BLOCK_K + 16 };
 
 /* --------------------------------------------------------------------------------------------------------- kernels */
 
@@ -27,29 +29,49 @@ enum { HEIGHT = 4, VECTORS = 4 };
 enum { HEIGHT = 3, VECTORS = 4 };
 #endif
 
-/* sums [TILE_ROWS, TILE_COLUMNS] += panel of a times panel of b; only the first `rows` count. */
-static void add_tile(int64_t k, int64_t rows, const float *a, const float *b, float *sums, int64_t stride) {
+/* sums [TILE_ROWS, TILE_COLUMNS] += rows of a times panel of b; only the first `rows` count. */
+static void add_tile(int64_t k, int64_t rows, const float *a, const float *b, float *sums) {
   for (int64_t first = 0; first < rows; first += HEIGHT)
     for (int64_t column = 0; column < TILE_COLUMNS; column += LANES * VECTORS)
-      multiply_tile(HEIGHT, VECTORS, k, (tile_factors){a + first, 1, TILE_ROWS}, b + column, TILE_COLUMNS, true,
-                    sums + first * stride + column, stride);
+      multiply_tile(HEIGHT, VECTORS, k, (tile_factors){a + first * A_STRIDE, A_STRIDE, 1}, b + column, TILE_COLUMNS,
+                    true, sums + first * BLOCK_COLUMNS + column, BLOCK_COLUMNS);
 }
 
 /* ---------------------------------------------------------------------------------------------------------- blocks */
 
-/* Rows of a matrix as panels [k, width]; the last one is filled up with zeros. */
-static inline void pack_rows(float *to, cpu_matrix from, int64_t rows, int64_t k, int64_t width) {
-  const cpu_block_type *type = &cpu_block_types[from.dtype];
-  float row[BLOCK_K];
-  for (int64_t panel = 0; panel < rows; panel += width, to += width * k)
-    for (int64_t r = 0; r < width; r++) {
-      if (panel + r < rows)
-        type->load(row, cpu_matrix_row(from, panel + r), 0, k);
-      else
-        memset(row, 0, sizeof row);
-      for (int64_t i = 0; i < k; i++)
-        to[i * width + r] = row[i];
-    }
+/* Rows of a as [rows, A_STRIDE]; zeros fill up the last tile. */
+static void pack_rows(const cpu_product *product, float *to, int64_t m, int64_t rows, int64_t first, int64_t k) {
+  for (int64_t r = 0; r < rows; r++)
+    cpu_block_types[product->a.dtype].load(to + r * A_STRIDE, cpu_matrix_row(product->a, m + r), first, k);
+  for (int64_t r = rows; r < round_up(rows, TILE_ROWS); r++)
+    memset(to + r * A_STRIDE, 0, (size_t)k * sizeof *to);
+}
+
+/* LANES columns of b, its rows, as columns of a panel [k, TILE_COLUMNS]; what is missing is zero. */
+static void pack_lanes(const cpu_product *product, float *to, int64_t n, int64_t columns, int64_t first, int64_t k) {
+  float rows[LANES][BLOCK_K + LANES];
+  for (int64_t r = 0; r < LANES; r++)
+    if (r < columns)
+      cpu_block_types[product->b.dtype].load(rows[r], cpu_matrix_row(product->b, n + r), first, k);
+    else
+      memset(rows[r], 0, (size_t)k * sizeof(float));
+  for (int64_t i = 0; i < k; i += LANES) {
+    vector square[LANES];
+    UNROLL for (int r = 0; r < LANES; r++) square[r] = *(const vector *)(rows[r] + i);
+    transpose(square);
+    if (i + LANES <= k) {
+      UNROLL for (int r = 0; r < LANES; r++) * (vector *)(to + (i + r) * TILE_COLUMNS) = square[r];
+    } else
+      for (int64_t r = 0; r < k - i; r++)
+        *(vector *)(to + (i + r) * TILE_COLUMNS) = square[r];
+  }
+}
+
+/* Rows of b as panels [k, TILE_COLUMNS]; the last one is filled up with zeros. */
+static void pack_panels(const cpu_product *product, float *to, int64_t n, int64_t columns, int64_t first, int64_t k) {
+  for (int64_t panel = 0; panel < columns; panel += TILE_COLUMNS, to += TILE_COLUMNS * k)
+    for (int64_t lane = 0; lane < TILE_COLUMNS; lane += LANES)
+      pack_lanes(product, to + lane, n + panel + lane, columns - panel - lane, first, k);
 }
 
 /* Columns of a matrix [k, columns] as panels [k, TILE_COLUMNS]. */
@@ -63,10 +85,8 @@ static void pack_columns(float *to, cpu_matrix from, int64_t columns, int64_t k)
   }
 }
 
-/* Rows m to m + rows - 1 and columns n to n + columns - 1 of the result are these sums, whose rows are `stride` apart.
- */
-static void end_block(const cpu_product *product, float *sums, int64_t stride, int64_t m, int64_t rows, int64_t n,
-                      int64_t columns) {
+void cpu_product_end(const cpu_product *product, float *sums, int64_t stride, int64_t m, int64_t rows, int64_t n,
+                     int64_t columns) {
   const cpu_block_type *type = &cpu_block_types[product->out.dtype];
   const cpu_block_type *bias_type = &cpu_block_types[product->bias_dtype];
   float bias[BLOCK_COLUMNS];
@@ -90,6 +110,18 @@ static void end_block(const cpu_product *product, float *sums, int64_t stride, i
   }
 }
 
+cpu_product cpu_product_part(const cpu_product *product, int64_t m, int64_t rows, int64_t n, int64_t columns) {
+  cpu_product part = *product;
+  part.m = rows;
+  part.n = columns;
+  part.a = cpu_matrix_at(product->a, m, 0);
+  part.b = product->b_is_k_by_n ? cpu_matrix_at(product->b, 0, n) : cpu_matrix_at(product->b, n, 0);
+  part.out = cpu_matrix_at(product->out, m, n);
+  if (product->bias)
+    part.bias = (const char *)product->bias + (product->bias_by_row ? m : n) * cpu_dtype_size(product->bias_dtype);
+  return part;
+}
+
 /* Rows of a block: all blocks are about as large, that none is packed for a few rows. */
 static int64_t block_rows(int64_t m) {
   int64_t blocks = divide_up(m, BLOCK_ROWS);
@@ -103,7 +135,7 @@ typedef struct areas {
 
 static areas needed_areas(int64_t m, int64_t n, int64_t k) {
   int64_t rows = round_up(least(m, BLOCK_ROWS), TILE_ROWS), depth = least(k, BLOCK_K);
-  return (areas){round_up(rows * depth, 16), round_up(round_up(least(n, BLOCK_COLUMNS), TILE_COLUMNS) * depth, 16),
+  return (areas){rows * A_STRIDE, round_up(round_up(least(n, BLOCK_COLUMNS), TILE_COLUMNS) * depth, 16),
                  rows * BLOCK_COLUMNS};
 }
 
@@ -115,17 +147,17 @@ static void multiply_block(const cpu_product *product, int64_t m, int64_t rows, 
   memset(sums, 0, (size_t)(rows * BLOCK_COLUMNS) * sizeof *sums);
   for (int64_t first = 0; first < product->k; first += BLOCK_K) {
     int64_t k = least(BLOCK_K, product->k - first);
-    pack_rows(a, cpu_matrix_at(product->a, m, first), rows, k, TILE_ROWS);
+    pack_rows(product, a, m, rows, first, k);
     if (product->b_is_k_by_n)
       pack_columns(b, cpu_matrix_at(product->b, first, n), columns, k);
     else
-      pack_rows(b, cpu_matrix_at(product->b, n, first), columns, k, TILE_COLUMNS);
+      pack_panels(product, b, n, columns, first, k);
     for (int64_t column = 0; column < columns; column += TILE_COLUMNS)
       for (int64_t row = 0; row < rows; row += TILE_ROWS)
-        add_tile(k, least(TILE_ROWS, rows - row), a + row * k, b + column * k, sums + row * BLOCK_COLUMNS + column,
-                 BLOCK_COLUMNS);
+        add_tile(k, least(TILE_ROWS, rows - row), a + row * A_STRIDE, b + column * k,
+                 sums + row * BLOCK_COLUMNS + column);
   }
-  end_block(product, sums, BLOCK_COLUMNS, m, rows, n, columns);
+  cpu_product_end(product, sums, BLOCK_COLUMNS, m, rows, n, columns);
 }
 
 /* Blocks are numbered along the rows of the result. */
@@ -145,6 +177,11 @@ static int64_t count_blocks(const cpu_product *product) {
 
 static bool has_few_rows(const cpu_product *product) {
   return product->m <= cpu_few_rows_of(product->b.dtype) && !product->b_is_k_by_n;
+}
+
+static bool is_of_pairs(const cpu_product *product) {
+  return product->a.dtype == CPU_BFLOAT16 && product->b.dtype == CPU_BFLOAT16 && !product->b_is_k_by_n &&
+         cpu_has_pairs();
 }
 
 static size_t blocks_scratch(int64_t m, int64_t n, int64_t k) {
@@ -253,14 +290,7 @@ static const void *packed_part(const cpu_product *product, int64_t column) {
 static cpu_product part_of(const cpu_product *product, int64_t i) {
   int64_t rows = part_rows(product->m), across = divide_up(product->n, PART_COLUMNS);
   int64_t m = i / across * rows, n = i % across * PART_COLUMNS;
-  cpu_product part = *product;
-  part.m = least(rows, product->m - m);
-  part.n = least(PART_COLUMNS, product->n - n);
-  part.a = cpu_matrix_at(product->a, m, 0);
-  part.b = product->b_is_k_by_n ? cpu_matrix_at(product->b, 0, n) : cpu_matrix_at(product->b, n, 0);
-  part.out = cpu_matrix_at(product->out, m, n);
-  if (product->bias)
-    part.bias = (const char *)product->bias + (product->bias_by_row ? m : n) * cpu_dtype_size(product->bias_dtype);
+  cpu_product part = cpu_product_part(product, m, least(rows, product->m - m), n, least(PART_COLUMNS, product->n - n));
   part.packed = packed_part(product, n);
   return part;
 }
@@ -277,7 +307,8 @@ static cpu_product part_to_pack(const cpu_product *product, int64_t i) {
 }
 
 size_t cpu_product_packed_size(const cpu_product *product) {
-  if (LANES <= 4 || product->b_is_k_by_n || product->n * product->k < LIBRARY_FACTORS / PART_ROWS)
+  bool has_pairs = product->b.dtype == CPU_BFLOAT16 && cpu_has_pairs();
+  if (LANES <= 4 || has_pairs || product->b_is_k_by_n || product->n * product->k < LIBRARY_FACTORS / PART_ROWS)
     return 0;
   int64_t parts = divide_up(product->n, PART_COLUMNS);
   const cpu_product first = part_to_pack(product, 0), last = part_to_pack(product, parts - 1);
@@ -337,7 +368,7 @@ static fl_status parts_range(void *user, int64_t first, int64_t end) {
       made_n = part.n;
     }
     if (made && cpu_onednn_run(made, part.a.data, packed ? part.packed : part.b.data, sums))
-      end_block(&part, sums, part.n, 0, part.m, 0, part.n);
+      cpu_product_end(&part, sums, part.n, 0, part.m, 0, part.n);
     else
       status = run_alone(&part);
   }
@@ -360,6 +391,8 @@ fl_status cpu_product_share(const cpu_product *given) {
     return FL_OK;
   if (has_few_rows(&product))
     return share_few_rows(&product);
+  if (is_of_pairs(&product))
+    return cpu_pairs_share(&product);
   if (!suits_packed(&product))
     product.packed = NULL;
   return suits_library(&product) ? share_parts(&product) : share_blocks(&product);

@@ -36,4 +36,13 @@ void cpu_product_run(const cpu_product *product, float *scratch);
  * memory. */
 fl_status cpu_product_share(const cpu_product *product);
 
+/* ------------------------------------------------------------------------------- for the ways to compute products */
+
+/* Rows m to m + rows - 1 and columns n to n + columns - 1 of the result. */
+cpu_product cpu_product_part(const cpu_product *product, int64_t m, int64_t rows, int64_t n, int64_t columns);
+
+/* Those of the result are these sums, whose rows are `stride` apart, with what is added to them. */
+void cpu_product_end(const cpu_product *product, float *sums, int64_t stride, int64_t m, int64_t rows, int64_t n,
+                     int64_t columns);
+
 #endif

@@ -1,0 +1,18 @@
+/*
+ * Products of many rows of bfloat16 with a weight of bfloat16, both multiplied as they are: in pairs of neighbours,
+ * whose products the processor adds.
+ */
+#ifndef FLHOST_CPU_FLAGOS_PAIRS_H
+#define FLHOST_CPU_FLAGOS_PAIRS_H
+
+#include "plugins/cpu/flagos/matmul.h"
+
+/* Whether that is the fastest way: not where the processor has no such products, or has tiles, which are faster; beside
+ * tiles, a product of pairs takes as long as four of floats. */
+bool cpu_has_pairs(void);
+
+/* Of a product that is not b_is_k_by_n. In as many threads as pay: each element is the same whatever their number.
+ * FL_ENOMEM without scratch memory. */
+fl_status cpu_pairs_share(const cpu_product *product);
+
+#endif
