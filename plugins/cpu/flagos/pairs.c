@@ -43,7 +43,8 @@ static int64_t tile_size(int64_t k) {
  * overwrites what reaches over from the one before. */
 SPECIALISED void pack_square(const char *from, int64_t row_bytes, float *to, int64_t stride) {
   vector square[LANES];
-  UNROLL for (int r = 0; r < LANES; r++, from += row_bytes) square[r] = *(const vector *)(const void *)from;
+  UNROLL for (int r = 0; r < LANES; r++, from += row_bytes) square[r] =
+      (vector) * (const vector_words *)(const void *)from;
   transpose(square);
   UNROLL for (int r = 0; r < LANES; r++) * (vector *)(to + r * stride) = square[r];
 }
