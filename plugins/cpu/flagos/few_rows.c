@@ -21,8 +21,7 @@ enum { MOST_ROWS = 4, MOST_COLUMNS = 8 };
 enum { PAIRS = CPU_N_DTYPES, N_FORMS };
 
 static int form_of(const cpu_product *product) {
-  bool is_of_pairs = product->a.dtype == CPU_BFLOAT16 && product->b.dtype == CPU_BFLOAT16 && cpu_has_pairs();
-  return is_of_pairs ? PAIRS : (int)product->b.dtype;
+  return cpu_is_of_pairs(product) ? PAIRS : (int)product->b.dtype;
 }
 
 /* Bytes of an element of a. */

@@ -10,10 +10,10 @@
 #include "plugins/cpu/scratch.h"
 #include "plugins/integers.h"
 
-/* Packed operands are panels of TILE_ROWS rows of a or TILE_COLUMNS columns of b, each [k, rows or columns]. A block of
- * a and one of b and the sums of both together stay in the second-level cache. */
+/* Packed operands are rows of a, TILE_ROWS at a time, and panels [k, TILE_COLUMNS] of columns of b. A block of a and
+ * one of b and the sums of both together stay in the second-level cache. */
 enum { TILE_ROWS = 12, TILE_COLUMNS = 32, BLOCK_ROWS = 43 * TILE_ROWS, BLOCK_COLUMNS = 256, BLOCK_K = 256 };
-enum { A_STRIDE = BLOCK_K + 16 };
+enum { A_STRIDE = BLOCK_K + 16 }; /* no power of two: rows would displace each other from the first-level cache */
 
 /* --------------------------------------------------------------------------------------------------------- kernels */
 
@@ -177,11 +177,6 @@ static int64_t count_blocks(const cpu_product *product) {
 
 static bool has_few_rows(const cpu_product *product) {
   return product->m <= cpu_few_rows_of(product->b.dtype) && !product->b_is_k_by_n;
-}
-
-static bool is_of_pairs(const cpu_product *product) {
-  return product->a.dtype == CPU_BFLOAT16 && product->b.dtype == CPU_BFLOAT16 && !product->b_is_k_by_n &&
-         cpu_has_pairs();
 }
 
 static size_t blocks_scratch(int64_t m, int64_t n, int64_t k) {
@@ -391,7 +386,7 @@ fl_status cpu_product_share(const cpu_product *given) {
     return FL_OK;
   if (has_few_rows(&product))
     return share_few_rows(&product);
-  if (is_of_pairs(&product))
+  if (cpu_is_of_pairs(&product))
     return cpu_pairs_share(&product);
   if (!suits_packed(&product))
     product.packed = NULL;

@@ -12,7 +12,8 @@
 #include "plugins/cpu/variants.h"
 #include "plugins/integers.h"
 
-/* What is packed together; pairs of a strip that are, and those after which the next strip is fetched on. */
+/* Rows and columns of a tile, and rows that are packed at once; pairs of a strip that are, and how many are multiplied
+ * before it is looked up where to fetch on. */
 enum {
   TILE_ROWS = 12,
   VECTORS = 2,

@@ -11,7 +11,13 @@
  * tiles, a product of pairs takes as long as four of floats. */
 bool cpu_has_pairs(void);
 
-/* Of a product that is not b_is_k_by_n. In as many threads as pay: each element is the same whatever their number.
+/* Whether the product is one that is computed so: both of bfloat16, there. */
+static inline bool cpu_is_of_pairs(const cpu_product *product) {
+  return product->a.dtype == CPU_BFLOAT16 && product->b.dtype == CPU_BFLOAT16 && !product->b_is_k_by_n &&
+         cpu_has_pairs();
+}
+
+/* Of such a product. In as many threads as pay: each element is the same whatever their number.
  * FL_ENOMEM without scratch memory. */
 fl_status cpu_pairs_share(const cpu_product *product);
 
