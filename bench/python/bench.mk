@@ -21,9 +21,9 @@ $(BENCH_PYTHON_TIMED): bench/python/timed_calls.c
 	$(CC) $(BASE) $(CFLAGS) -shared -Wl,--build-id -o $@ $< $(LINK) -ldl
 
 .PHONY: bench-python
-bench-python: python $(BENCH_PYTHON_PLUGIN) $(BENCH_PYTHON_BORROW) $(BENCH_PYTHON_NOP) ## time calls from Python (BENCH_INTERPRETER=python of an environment with torch)
+bench-python: python $(BENCH_PYTHON_PLUGIN) $(BENCH_PYTHON_BORROW) $(BENCH_PYTHON_NOP) ## time calls from Python (BENCH_INTERPRETER=python of an environment with torch; PEER=checkout of vllm-plugin-FL)
 	@PYTHONPATH='$(PYTHON_TREE):$(BENCH_PYTHON_DIR)' $(BENCH_INTERPRETER) bench/python/run.py --plugin $(BENCH_PYTHON_PLUGIN) --nop $(BENCH_PYTHON_NOP) \
-	  --json $(BENCH_PYTHON_DIR)/results.json
+	  --json $(BENCH_PYTHON_DIR)/results.json $(if $(PEER),--peer '$(PEER)')
 
 .PHONY: bench-decode-step
 bench-decode-step: $(BENCH_PYTHON_NOP) ## time a decode step of vLLM's with flhost and without (BENCH_INTERPRETER=python of an environment with both; DECODE=options)

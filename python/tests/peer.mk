@@ -16,4 +16,4 @@ check-peer: ## the dispatch tests of vllm-plugin-FL against the drop-in; PEER=it
 .PHONY: bench-peer
 bench-peer: ## what a call through vllm_fl.dispatch costs, beside the peer's own (PEER=its checkout)
 	$(BUILD_QUIETLY) python
-	@PYTHONPATH='$(DROPIN_PATH)' '$(abspath $(PEER_PYTHON))' bench/python/dispatch.py $(if $(PEER),'$(abspath $(PEER))')
+	@PYTHONPATH='$(DROPIN_PATH)' '$(abspath $(PEER_PYTHON))' bench/python/drop_in.py $(if $(PEER),'$(abspath $(PEER))')
