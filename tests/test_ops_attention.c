@@ -225,6 +225,26 @@ START_TEST(scores_of_minus_infinity_count_where_there_are_no_others) {
 }
 END_TEST
 
+/* Also where a product of smaller numbers than normal ones counts as 0, in the block of keys of the infinite one and in
+ * those that have none. */
+START_TEST(the_smallest_number_times_infinity_is_infinite) {
+  enum { QUERIES = 40, KEYS = 300, SIZE = 21, NUMBER = 5 };
+  owned *q = make_unit(bfloat16, SHAPE(1, QUERIES, 1, SIZE), 0, 1),
+        *k = make_unit(bfloat16, SHAPE(1, KEYS, 1, SIZE), 0, 2);
+  owned *v = make_unit(bfloat16, SHAPE(1, KEYS, 1, SIZE), 0, 3);
+  owned *out[] = {make(bfloat16, SHAPE(1, QUERIES, 1, SIZE), 0), make(bfloat16, SHAPE(1, QUERIES, 1, SIZE), 0)};
+  for (int query = 0; query < QUERIES; query++)
+    set(&q->tensor, query * SIZE + NUMBER, ldexp(1, -133));
+  set(&k->tensor, KEYS / 2 * SIZE + NUMBER, -INFINITY);
+  for (int which = 0; which < 2; which++)
+    ck_assert_int_eq(encode(both[which], q, k, v, fl_none(), NULL, out[which]), FL_OK);
+  for (int i = 0; i < QUERIES * SIZE; i++)
+    ck_each(isfinite(element(out[1], i)), "element %d is not finite", i);
+  check_close("mm_encoder_attn", &out[1]->tensor, &out[0]->tensor);
+  UNMAKE(q, k, v, out[0], out[1]);
+}
+END_TEST
+
 /* A query sees tokens up to its own: what lies behind changes nothing. */
 START_TEST(prefill_is_causal_from_the_offset_on) {
   owned *query = make_unit(float32, SHAPE(2, HEADS, NOPE + ROPE), 0, 1);
@@ -537,6 +557,7 @@ static void add_tests(TCase *tests) {
   tcase_add_loop_test(tests, O5_prefill_agrees_with_the_reference, 0, 3);
   tcase_add_loop_test(tests, nan_in_a_token_spreads_to_later_queries_only, 0, 2);
   tcase_add_loop_test(tests, scores_of_minus_infinity_count_where_there_are_no_others, 0, 2);
+  tcase_add_test(tests, the_smallest_number_times_infinity_is_infinite);
   tcase_add_loop_test(tests, prefill_is_causal_from_the_offset_on, 0, 2);
   tcase_add_loop_test(tests, decode_attends_to_the_rows_of_a_sequence_wherever_its_blocks_are, 0, 6);
   tcase_add_loop_test(tests, O6_blocks_and_lengths_out_of_range_are_bad_arguments_and_nothing_is_written, 0, 2);

@@ -284,9 +284,9 @@ START_TEST(nan_in_a_row_reaches_the_queries_that_see_it_and_no_others) {
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
       const batch b = {1, 0, {queries}, {TOKENS}};
       features f = {.left = cases[i].left, .right = cases[i].right, .not_causal = cases[i].not_causal};
-      paged p = make_paged(float32, int32, &b, (sizes){4, 1, 32}, f, 0);
+      paged p = make_paged(_i / 2 ? bfloat16 : float32, int32, &b, (sizes){4, 1, 32}, f, 0);
       set_row(&p, 0, BAD, NAN);
-      results r = run(both[_i], &p, 0);
+      results r = run(both[_i % 2], &p, 0);
       for (int64_t j = 0; j < queries * 4; j++) {
         int64_t position = TOKENS - queries + j / 4;
         bool sees = position >= cases[i].first && position < cases[i].end;
@@ -301,14 +301,33 @@ END_TEST
 
 START_TEST(nan_in_a_query_stays_in_its_head) {
   const batch b = {1, 0, {6}, {50}};
-  paged p = make_paged(float32, int32, &b, (sizes){4, 2, 16}, plain, 0);
+  paged p = make_paged(_i / 2 ? bfloat16 : float32, int32, &b, (sizes){4, 2, 16}, plain, 0);
   set(&p.query->tensor, (3 * 4 + 2) * 16 + 5, NAN);
-  results r = run(both[_i], &p, 0);
+  results r = run(both[_i % 2], &p, 0);
   for (int64_t i = 0; i < 6 * 4 * 16; i++)
     ck_each(isnan(element(r.out, i)) == (i / 16 == 3 * 4 + 2), "element %d", (int)i);
   for (int64_t i = 0; i < 4 * 6; i++)
     ck_each(isnan(element(r.lse, i)) == (i == 2 * 6 + 3), "lse %d", (int)i);
   free_results(r);
+  unmake_paged(&p);
+}
+END_TEST
+
+/* Also where a product of smaller numbers than normal ones counts as 0, in the block of keys of the infinite one and in
+ * those that have none. */
+START_TEST(the_smallest_number_times_infinity_is_infinite) {
+  enum { SIZE = 16, NUMBER = 5 };
+  const batch b = {1, 0, {30}, {400}};
+  paged p = make_paged(bfloat16, int32, &b, (sizes){4, 2, SIZE}, plain, 0);
+  for (int64_t row = 0; row < 30 * 4; row++)
+    set(&p.query->tensor, row * SIZE + NUMBER, ldexp(1, -133));
+  set(&p.keys->tensor, (int64_t)element(p.table, 200 / BLOCK) * BLOCK * 2 * SIZE + NUMBER, -INFINITY);
+  results expected = run("reference.c", &p, 0), given = run("default.flagos", &p, 0);
+  for (int64_t i = 0; i < 30 * 4 * SIZE; i++)
+    ck_each(isfinite(element(given.out, i)), "element %d is not finite", (int)i);
+  check_close("paged_attention", &given.out->tensor, &expected.out->tensor);
+  free_results(expected);
+  free_results(given);
   unmake_paged(&p);
 }
 END_TEST
@@ -550,8 +569,9 @@ static void add_tests(TCase *tests) {
   tcase_add_loop_test(tests, a_split_over_threads_does_not_change_a_bit, 0, N_KINDS);
   tcase_add_loop_test(tests, O2_keys_and_values_may_lie_in_one_tensor, 0, 2);
   tcase_add_loop_test(tests, rows_behind_a_sequence_and_other_blocks_are_not_read, 0, 2);
-  tcase_add_loop_test(tests, nan_in_a_row_reaches_the_queries_that_see_it_and_no_others, 0, 2);
-  tcase_add_loop_test(tests, nan_in_a_query_stays_in_its_head, 0, 2);
+  tcase_add_loop_test(tests, nan_in_a_row_reaches_the_queries_that_see_it_and_no_others, 0, 4);
+  tcase_add_loop_test(tests, nan_in_a_query_stays_in_its_head, 0, 4);
+  tcase_add_test(tests, the_smallest_number_times_infinity_is_infinite);
   tcase_add_loop_test(tests, tokens_behind_the_last_sequence_are_padding, 0, 2);
   tcase_add_loop_test(tests, O6_indices_out_of_range_are_bad_arguments_and_nothing_is_written, 0, 2);
   tcase_add_test(tests, O6_bad_arguments_of_attention_are_refused_with_a_reason);

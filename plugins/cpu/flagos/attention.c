@@ -2,36 +2,23 @@
  * Attention by tiles of queries, for one block of keys after the other, with the softmax of what was seen so far: what
  * a tile needs stays in the second-level cache. Scores, weights and sums are kept transposed, a lane for each query: so
  * no lanes are added up, keys and values are used as they lie, and weights where they were computed. A query's result
- * depends on nothing but its own head, in blocks that begin at fixed keys.
+ * depends on nothing but its own head, in blocks that begin at fixed keys (and, in bfloat16, on whether all queries of
+ * its tile are finite).
  */
 #include "plugins/cpu/attention.h"
-#include "plugins/cpu/flagos/block.h"
 #include "plugins/cpu/flagos/matmul.h"
-#include "plugins/cpu/flagos/tile.h"
+#include "plugins/cpu/flagos/panel.h"
 #include "plugins/cpu/flagos/vector.h"
 #include "plugins/cpu/parallel.h"
 #include "plugins/cpu/rotary.h"
 #include "plugins/cpu/scratch.h"
-#include "plugins/integers.h"
 
 #include <math.h>
 #include <string.h>
 
-/* HEIGHT keys, or numbers of a value, times VECTORS lanes of queries have registers. The panel's weights for a block of
- * keys stay in the first-level cache. For a tile's panels together keys and values are converted once. */
-enum { HEIGHT = LANES == 16 ? 8 : 4, VECTORS = LANES == 4 && REGISTERS == 16 ? 2 : 3, PANEL = VECTORS * LANES };
+/* The panel's weights for a block of keys stay in the first-level cache. For a tile's panels together keys and values
+ * are converted once. */
 enum { QUERY_TILE = 384, KEY_BLOCK = 128 };
-
-/* sums [HEIGHT, width] (+)= factors [HEIGHT, k] columns [k, width] */
-static void multiply(int64_t k, tile_factors factors, const float *columns, int64_t width, bool accumulate,
-                     float *sums) {
-  if (width == LANES)
-    multiply_tile(HEIGHT, 1, k, factors, columns, LANES, accumulate, sums, LANES);
-  else if (width == 2 * LANES)
-    multiply_tile(HEIGHT, 2, k, factors, columns, 2 * LANES, accumulate, sums, 2 * LANES);
-  else
-    multiply_tile(HEIGHT, VECTORS, k, factors, columns, PANEL, accumulate, sums, PANEL);
-}
 
 /* ------------------------------------------------------------------------------------------------- keys and values */
 
@@ -43,9 +30,21 @@ typedef struct task {
   float *lse; /* of each query; NULL: not wanted */
 } task;
 
-/* Floats. Rows have room for a whole tile behind them, and no power of two between them: they would displace each
- * other from the cache. */
+/* Keys that are values, too, are floats, and so are those of two parts that would share a pair. */
+static bool has_pairs(const task *t, int64_t first, int64_t queries) {
+  const cpu_head *head = &t->head;
+  bool has = !t->pages && !(head->shared_size && (head->size - head->shared_size) % 2) &&
+             may_be_pairs(head->query.dtype, head->key.dtype, (float)head->scale);
+  for (int64_t query = first; query < first + queries && has; query++)
+    has = is_finite_row(cpu_matrix_row(head->query, query), head->size);
+  return has;
+}
+
+/* Floats, or keys of pairs. Rows have room for a whole tile behind them, and no power of two between them: they would
+ * displace each other from the cache. */
 typedef struct key_block {
+  scoring scoring;
+  tile_form form; /* of keys */
   int64_t first, keys, key_stride, value_stride;
   float *key, *value;
 } key_block;
@@ -69,33 +68,36 @@ static void convert_pages(const task *t, const key_block *block) {
   }
 }
 
-static void convert_block(const task *t, const key_block *block) {
-  const cpu_head *head = &t->head;
-  int64_t own = head->size - head->shared_size;
-  if (t->pages) {
-    convert_pages(t, block);
+/* Are all finite? */
+static bool load_key_rows(const key_block *block, cpu_matrix from, int64_t size, int64_t first) {
+  bool finite = true;
+  for (int64_t row = 0; row < block->keys && finite; row++)
+    finite =
+        load_key_pairs(cpu_matrix_row(from, block->first + row), size, block->key + row * block->key_stride, first);
+  return finite;
+}
+
+static void load_keys(const cpu_head *head, key_block *block) {
+  const int64_t own = head->size - head->shared_size;
+  bool are_pairs = block->scoring.has_pairs && load_key_rows(block, head->key, own, 0) &&
+                   (!head->shared_size || load_key_rows(block, head->shared_key, head->shared_size, own));
+  block->form = are_pairs ? TILE_PAIRS : TILE_FLOATS;
+  if (are_pairs)
     return;
-  }
   convert_rows(block->key, block->key_stride, cpu_matrix_at(head->key, block->first, 0), block->keys, own);
   if (head->shared_size)
     convert_rows(block->key + own, block->key_stride, cpu_matrix_at(head->shared_key, block->first, 0), block->keys,
                  head->shared_size);
-  convert_rows(block->value, block->value_stride, cpu_matrix_at(head->value, block->first, 0), block->keys,
-               head->value_size);
 }
 
-static bool all_finite(const float *values, int64_t n) {
-  bool finite = true;
-  for (int64_t i = 0; i < n; i++)
-    finite &= (fl_float_bits(values[i]) & 0x7f800000u) != 0x7f800000u;
-  return finite;
-}
-
-static bool has_finite_values(const key_block *block, int64_t keys, int64_t size) {
-  bool finite = true;
-  for (int64_t key = 0; key < keys && finite; key++)
-    finite = all_finite(block->value + key * block->value_stride, size);
-  return finite;
+static void load_block(const task *t, key_block *block) {
+  if (t->pages) {
+    convert_pages(t, block);
+    return;
+  }
+  load_keys(&t->head, block);
+  convert_rows(block->value, block->value_stride, cpu_matrix_at(t->head.value, block->first, 0), block->keys,
+               t->head.value_size);
 }
 
 /* --------------------------------------------------------------------------------------------------------- softmax */
@@ -103,8 +105,9 @@ static bool has_finite_values(const key_block *block, int64_t keys, int64_t size
 /* Up to PANEL queries. */
 typedef struct panel {
   int64_t first, queries, width; /* width: lanes, a multiple of LANES */
-  float *query, *sums;           /* [size, width], [value_size, width] */
-  float *most, *total;           /* [width]: the largest score, and the sum of weights, exponentials less that */
+  query_lanes query;
+  float *sums;         /* [value_size, width] */
+  float *most, *total; /* [width]: the largest score, and the sum of weights, exponentials less that */
 } panel;
 
 static void find_most(const float *restrict scores, int64_t n, int64_t width, float *restrict most) {
@@ -166,31 +169,26 @@ static void attend_panel(const cpu_head *head, const panel *p, const key_block *
   int64_t keys = seen_by(head, p, p->queries - 1, block, block->keys);
   bool all_seen = seen_by(head, p, 0, block, keys) == keys;
   for (int64_t key = 0; key < keys; key += HEIGHT)
-    multiply(head->size, (tile_factors){block->key + key * block->key_stride, block->key_stride, 1}, p->query, p->width,
-             false, scores + key * p->width);
+    find_scores(&block->scoring, block->form, head->size, block->key + key * block->key_stride, block->key_stride,
+                p->query, p->width, scores + key * p->width);
   for (int64_t query = 0; query < p->queries && !all_seen; query++)
     for (int64_t key = seen_by(head, p, query, block, keys); key < keys; key++)
       scores[key * p->width + query] = -INFINITY;
   weigh_keys(p, head->value_size, keys, scores);
-  if (!all_seen && !has_finite_values(block, keys, head->value_size))
+  if (!all_seen && !are_finite_rows(block->value, keys, block->value_stride, head->value_size))
     add_seen(head, p, block, keys, scores);
   else
     for (int64_t i = 0; i < head->value_size; i += HEIGHT)
-      multiply(keys, (tile_factors){block->value + i, 1, block->value_stride}, scores, p->width, true,
-               p->sums + i * p->width);
+      add_products(keys, (tile_factors){block->value + i, 1, block->value_stride}, scores, p->width,
+                   p->sums + i * p->width);
 }
 
-static void begin_panel(const cpu_head *head, const panel *p) {
-  float block[CPU_BLOCK];
-  memset(p->query, 0, (size_t)(head->size * p->width) * sizeof *p->query);
+static void begin_panel(const cpu_head *head, const panel *p, const scoring *how) {
+  memset(p->query.floats, 0, (size_t)(queries_floats(head->size) * p->width) * sizeof *p->query.floats);
   memset(p->sums, 0, (size_t)(round_up(head->value_size, HEIGHT) * p->width) * sizeof *p->sums);
   for (int64_t query = 0; query < p->queries; query++)
-    for (int64_t first = 0; first < head->size; first += CPU_BLOCK) {
-      int64_t n = cpu_block_size(head->size - first);
-      cpu_block_types[head->query.dtype].load(block, cpu_matrix_row(head->query, p->first + query), first, n);
-      for (int64_t i = 0; i < n; i++)
-        p->query[(first + i) * p->width + query] = block[i] * (float)head->scale;
-    }
+    load_query(how, head->query.dtype, cpu_matrix_row(head->query, p->first + query), head->size,
+               (query_lanes){p->query.floats + query, p->query.pairs + query}, p->width);
   for (int64_t lane = 0; lane < p->width; lane++) {
     p->most[lane] = -INFINITY;
     p->total[lane] = 0;
@@ -222,7 +220,7 @@ typedef struct areas {
 
 static areas needed_areas(const cpu_head *head, bool paged) {
   return (areas){KEY_BLOCK * PANEL, KEY_BLOCK * row_stride(head->size),
-                 paged ? 0 : KEY_BLOCK * row_stride(head->value_size), QUERY_TILE * head->size,
+                 paged ? 0 : KEY_BLOCK * row_stride(head->value_size), QUERY_TILE * queries_floats(head->size),
                  QUERY_TILE * round_up(head->value_size, HEIGHT)};
 }
 
@@ -236,26 +234,27 @@ static void attend_tile(const task *t, int64_t first, int64_t queries, float *sc
   areas sizes = needed_areas(head, t->pages);
   float *scores = scratch, *key = scores + sizes.scores, *value = key + sizes.key, *query = value + sizes.value;
   float *sums = query + sizes.query, most[QUERY_TILE], total[QUERY_TILE];
-  key_block block = {.key = key,
+  const int64_t n = divide_up(queries, PANEL), visible = cpu_head_visible(head, first + queries - 1);
+  key_block block = {.scoring = scoring_of(has_pairs(t, first, queries), (float)head->scale),
+                     .key = key,
                      .key_stride = row_stride(head->size),
                      .value = t->pages ? key : value,
                      .value_stride = row_stride(t->pages ? head->size : head->value_size)};
   panel panels[QUERY_TILE / PANEL];
-  int64_t n = divide_up(queries, PANEL), visible = cpu_head_visible(head, first + queries - 1);
   for (int64_t i = 0; i < n; i++) {
     int64_t at = i * PANEL, left = least(PANEL, queries - at);
     panels[i] = (panel){.first = first + at,
                         .queries = left,
                         .width = round_up(left, LANES),
-                        .query = query + at * head->size,
+                        .query = queries_at(query + at * queries_floats(head->size), head->size, round_up(left, LANES)),
                         .sums = sums + at * round_up(head->value_size, HEIGHT),
                         .most = most + at,
                         .total = total + at};
-    begin_panel(head, &panels[i]);
+    begin_panel(head, &panels[i], &block.scoring);
   }
   for (; block.first < visible; block.first += KEY_BLOCK) {
     block.keys = least(KEY_BLOCK, visible - block.first);
-    convert_block(t, &block);
+    load_block(t, &block);
     for (int64_t i = 0; i < n; i++)
       attend_panel(head, &panels[i], &block, scores);
   }

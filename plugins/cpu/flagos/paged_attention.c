@@ -6,21 +6,17 @@
  * on the call alone, not on the threads.
  */
 #include "plugins/cpu/paged_attention.h"
-#include "plugins/cpu/flagos/block.h"
 #include "plugins/cpu/flagos/few_queries.h"
-#include "plugins/cpu/flagos/tile.h"
+#include "plugins/cpu/flagos/panel.h"
 #include "plugins/cpu/flagos/vector.h"
 #include "plugins/cpu/index.h"
 #include "plugins/cpu/matrix.h"
 #include "plugins/cpu/parallel.h"
 #include "plugins/cpu/scratch.h"
-#include "plugins/integers.h"
 
 #include <math.h>
 #include <string.h>
 
-/* As in attention.c: HEIGHT keys, or numbers of a value, times VECTORS lanes of rows have registers. */
-enum { HEIGHT = LANES == 16 ? 8 : 4, VECTORS = LANES == 4 && REGISTERS == 16 ? 2 : 3, PANEL = VECTORS * LANES };
 enum { ROW_TILE = 384, KEY_BLOCK = 128 };
 /* One query's rows are multiplied where the cache lies up to so many; those of several queries, up to FEW_QUERIES. */
 enum { FEW_HEADS = 8 };
@@ -51,6 +47,10 @@ static float sink_of(const cpu_paged *paged, int64_t head) {
 
 static int64_t head_of(const task *t, int64_t row) {
   return t->head * t->all->group + row % t->all->group;
+}
+
+static const void *query_of(const task *t, int64_t row) {
+  return cpu_tensor_at(t->all->paged->query, t->sequence.first + row / t->all->group, head_of(t, row));
 }
 
 /* Of the row's query in its sequence. */
@@ -137,14 +137,18 @@ static void list_rows(const task *t, const cpu_cache *cache, int64_t first, int6
     list->rows[i] = list->rows[n - 1];
 }
 
+static void fetch_row(const row_list *list, int64_t i, int64_t bytes) {
+  for (int64_t line = 0; line < bytes; line += 64)
+    __builtin_prefetch((const char *)list->rows[i + FEW_AHEAD] + line, 0, 3);
+}
+
 /* The listed rows as floats, `stride` apart. */
 static void load_rows(const task *t, const cpu_cache *cache, const row_list *list, int64_t n, float *to,
                       int64_t stride) {
   int64_t size = t->all->paged->size, bytes = size * (cache->tensor->dtype.bits / 8);
   float scale = cache->scale ? cpu_cache_scale(cache, t->head) : 1;
   for (int64_t i = 0; i < n; i++) {
-    for (int64_t line = 0; line < bytes; line += 64)
-      __builtin_prefetch((const char *)list->rows[i + FEW_AHEAD] + line, 0, 3);
+    fetch_row(list, i, bytes);
     load_row(cache, scale, list->rows[i], to + i * stride, size);
   }
 }
@@ -152,14 +156,6 @@ static void load_rows(const task *t, const cpu_cache *cache, const row_list *lis
 /* Floats between rows: room for a whole tile, and no power of two, as such rows would displace each other. */
 static int64_t row_stride(int64_t size) {
   return round_up(size, 16) + 16;
-}
-
-static bool all_finite(const float *rows, int64_t n, int64_t stride, int64_t size) {
-  bool finite = true;
-  for (int64_t row = 0; row < n && finite; row++)
-    for (int64_t i = 0; i < size; i++)
-      finite &= (fl_float_bits(rows[row * stride + i]) & 0x7f800000u) != 0x7f800000u;
-  return finite;
 }
 
 /* ------------------------------------------------------------------------------------------------------ memory of
@@ -171,7 +167,8 @@ typedef struct areas {
 } areas;
 
 static int64_t count_floats(int64_t size) {
-  return (KEY_BLOCK + HEIGHT) * (PANEL + 2 * row_stride(size)) + ROW_TILE * (size + round_up(size, HEIGHT)) + PAIR;
+  return (KEY_BLOCK + HEIGHT) * (PANEL + 2 * row_stride(size)) +
+         ROW_TILE * (queries_floats(size) + round_up(size, HEIGHT)) + PAIR;
 }
 
 static areas areas_in(float *scratch, int64_t size) {
@@ -179,7 +176,7 @@ static areas areas_in(float *scratch, int64_t size) {
   a.key = a.scores + (KEY_BLOCK + HEIGHT) * PANEL;
   a.value = a.key + (KEY_BLOCK + HEIGHT) * row_stride(size);
   a.query = a.value + (KEY_BLOCK + HEIGHT) * row_stride(size);
-  a.sums = a.query + ROW_TILE * size;
+  a.sums = a.query + ROW_TILE * queries_floats(size);
   return a;
 }
 
@@ -257,8 +254,7 @@ static void begin_few(const task *t, few_rows *rows) {
   memset(rows->query, 0, bytes);
   memset(rows->sums, 0, bytes);
   for (int64_t row = 0; row < rows->n; row++) {
-    const void *query = cpu_tensor_at(paged->query, t->sequence.first + (rows->first + row) / t->all->group,
-                                      head_of(t, rows->first + row));
+    const void *query = query_of(t, rows->first + row);
     for (int64_t first = 0; first < paged->size; first += CPU_BLOCK) {
       int64_t n = cpu_block_size(paged->size - first);
       cpu_block_types[paged->dtype].load(block, query, first, n);
@@ -318,29 +314,45 @@ static void few_task(const task *t, areas a) {
 
 /* ------------------------------------------------------------------------------------------------------------ tiles */
 
-/* sums [HEIGHT, width] (+)= factors [HEIGHT, k] columns [k, width] */
-static void multiply(int64_t k, tile_factors factors, const float *columns, int64_t width, bool accumulate,
-                     float *sums) {
-  if (width == LANES)
-    multiply_tile(HEIGHT, 1, k, factors, columns, LANES, accumulate, sums, LANES);
-  else if (width == 2 * LANES)
-    multiply_tile(HEIGHT, 2, k, factors, columns, 2 * LANES, accumulate, sums, 2 * LANES);
-  else
-    multiply_tile(HEIGHT, VECTORS, k, factors, columns, PANEL, accumulate, sums, PANEL);
+static bool has_pairs(const task *t) {
+  const cpu_paged *paged = t->all->paged;
+  bool has = !paged->keys.scale && may_be_pairs(paged->dtype, paged->keys.dtype, paged->scale);
+  for (int64_t row = t->first; row < t->first + t->rows && has; row++)
+    has = is_finite_row(query_of(t, row), paged->size);
+  return has;
+}
+
+/* Values are floats, keys perhaps pairs. */
+typedef struct key_block {
+  scoring scoring;
+  tile_form form; /* of keys */
+  int64_t first, keys, stride;
+  float *key, *value;
+} key_block;
+
+static void load_block(const task *t, key_block *block) {
+  const cpu_paged *paged = t->all->paged;
+  row_list list;
+  bool are_pairs = block->scoring.has_pairs;
+  list_rows(t, &paged->keys, block->first, block->keys, &list);
+  for (int64_t i = 0; i < block->keys && are_pairs; i++) {
+    fetch_row(&list, i, paged->size * 2);
+    are_pairs = load_key_pairs(list.rows[i], paged->size, block->key + i * block->stride, 0);
+  }
+  if (!are_pairs)
+    load_rows(t, &paged->keys, &list, block->keys, block->key, block->stride);
+  block->form = are_pairs ? TILE_PAIRS : TILE_FLOATS;
+  list_rows(t, &paged->values, block->first, block->keys, &list);
+  load_rows(t, &paged->values, &list, block->keys, block->value, block->stride);
 }
 
 /* Up to PANEL rows, a lane for each. */
 typedef struct panel {
   int64_t first, rows, width; /* width: lanes, a multiple of LANES */
-  float *query, *sums;        /* [size, width] */
-  float *most, *total;        /* [width] */
+  query_lanes query;
+  float *sums;         /* [size, width] */
+  float *most, *total; /* [width] */
 } panel;
-
-/* Keys and values as floats. */
-typedef struct key_block {
-  int64_t first, keys, stride;
-  const float *key, *value;
-} key_block;
 
 /* Of a row, within [begin, end) of tokens, counted from begin. */
 static cpu_token_range seen_of(const task *t, int64_t row, int64_t begin, int64_t end) {
@@ -425,8 +437,8 @@ static void attend_panel(const task *t, const panel *p, const key_block *block, 
   const float *key = block->key + (begin - block->first) * block->stride;
   const float *value = block->value + (begin - block->first) * block->stride;
   for (int64_t i = 0; i < keys; i += HEIGHT)
-    multiply(size, (tile_factors){key + i * block->stride, block->stride, 1}, p->query, p->width, false,
-             scores + i * p->width);
+    find_scores(&block->scoring, block->form, size, key + i * block->stride, block->stride, p->query, p->width,
+                scores + i * p->width);
   change_lanes(t, p, begin, keys, scores);
   for (int64_t lane = 0; lane < p->rows && !all_seen; lane++) {
     cpu_token_range seen = seen_of(t, p->first + lane, begin, end);
@@ -436,17 +448,16 @@ static void attend_panel(const task *t, const panel *p, const key_block *block, 
       scores[i * p->width + lane] = -INFINITY;
   }
   weigh_lanes(p, size, keys, scores);
-  if (!all_seen && !all_finite(value, keys, block->stride, size))
+  if (!all_seen && !are_finite_rows(value, keys, block->stride, size))
     add_seen(t, p, block, begin, end, scores);
   else
     for (int64_t i = 0; i < size; i += HEIGHT)
-      multiply(keys, (tile_factors){value + i, 1, block->stride}, scores, p->width, true, p->sums + i * p->width);
+      add_products(keys, (tile_factors){value + i, 1, block->stride}, scores, p->width, p->sums + i * p->width);
 }
 
-static void begin_panel(const task *t, const panel *p) {
+static void begin_panel(const task *t, const panel *p, const scoring *how) {
   const cpu_paged *paged = t->all->paged;
-  float block[CPU_BLOCK];
-  memset(p->query, 0, (size_t)(paged->size * p->width) * sizeof *p->query);
+  memset(p->query.floats, 0, (size_t)(queries_floats(paged->size) * p->width) * sizeof *p->query.floats);
   memset(p->sums, 0, (size_t)(round_up(paged->size, HEIGHT) * p->width) * sizeof *p->sums);
   for (int64_t lane = 0; lane < p->width; lane++) {
     int64_t row = p->first + lane;
@@ -455,13 +466,8 @@ static void begin_panel(const task *t, const panel *p) {
     if (lane >= p->rows)
       continue;
     begin_row(t, row, &p->most[lane], &p->total[lane]);
-    const void *query = cpu_tensor_at(paged->query, t->sequence.first + row / t->all->group, head_of(t, row));
-    for (int64_t first = 0; first < paged->size; first += CPU_BLOCK) {
-      int64_t n = cpu_block_size(paged->size - first);
-      cpu_block_types[paged->dtype].load(block, query, first, n);
-      for (int64_t i = 0; i < n; i++)
-        p->query[(first + i) * p->width + lane] = block[i] * paged->scale;
-    }
+    load_query(how, paged->dtype, query_of(t, row), paged->size,
+               (query_lanes){p->query.floats + lane, p->query.pairs + lane}, p->width);
   }
 }
 
@@ -478,27 +484,28 @@ static void tile_task(const task *t, areas a) {
   const cpu_paged *paged = t->all->paged;
   float most[ROW_TILE], total[ROW_TILE];
   panel panels[ROW_TILE / PANEL];
-  row_list list;
-  int64_t n = divide_up(t->rows, PANEL), stride = row_stride(paged->size);
+  int64_t n = divide_up(t->rows, PANEL);
   int64_t begin = visible_to(t, t->first).begin, end = visible_to(t, t->first + t->rows - 1).end;
+  key_block block = {.scoring = scoring_of(has_pairs(t), paged->scale),
+                     .first = begin,
+                     .stride = row_stride(paged->size),
+                     .key = a.key,
+                     .value = a.value};
   for (int64_t i = 0; i < n; i++) {
     int64_t at = i * PANEL, left = least(PANEL, t->rows - at);
-    panels[i] = (panel){.first = t->first + at,
-                        .rows = left,
-                        .width = round_up(left, LANES),
-                        .query = a.query + at * paged->size,
-                        .sums = a.sums + at * round_up(paged->size, HEIGHT),
-                        .most = most + at,
-                        .total = total + at};
-    begin_panel(t, &panels[i]);
+    panels[i] =
+        (panel){.first = t->first + at,
+                .rows = left,
+                .width = round_up(left, LANES),
+                .query = queries_at(a.query + at * queries_floats(paged->size), paged->size, round_up(left, LANES)),
+                .sums = a.sums + at * round_up(paged->size, HEIGHT),
+                .most = most + at,
+                .total = total + at};
+    begin_panel(t, &panels[i], &block.scoring);
   }
-  for (key_block block = {.first = begin, .stride = stride, .key = a.key, .value = a.value}; block.first < end;
-       block.first += KEY_BLOCK) {
+  for (; block.first < end; block.first += KEY_BLOCK) {
     block.keys = least(KEY_BLOCK, end - block.first);
-    list_rows(t, &paged->keys, block.first, block.keys, &list);
-    load_rows(t, &paged->keys, &list, block.keys, a.key, stride);
-    list_rows(t, &paged->values, block.first, block.keys, &list);
-    load_rows(t, &paged->values, &list, block.keys, a.value, stride);
+    load_block(t, &block);
     for (int64_t i = 0; i < n; i++)
       attend_panel(t, &panels[i], &block, a.scores);
   }

@@ -176,10 +176,6 @@ fl_status cpu_pairs_share(const cpu_product *product) {
   return status;
 }
 #else
-bool cpu_has_pairs(void) {
-  return false;
-}
-
 fl_status cpu_pairs_share(const cpu_product *product) {
   return (void)product, FL_ENOTSUP;
 }

@@ -9,7 +9,13 @@
 
 /* Whether that is the fastest way: not where the processor has no such products, or has tiles, which are faster; beside
  * tiles, a product of pairs takes as long as four of floats. */
+#ifdef __AVX512BF16__
 bool cpu_has_pairs(void);
+#else
+static inline bool cpu_has_pairs(void) {
+  return false;
+}
+#endif
 
 /* Whether the product is one that is computed so: both of bfloat16, there. */
 static inline bool cpu_is_of_pairs(const cpu_product *product) {
