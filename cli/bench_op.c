@@ -78,7 +78,6 @@ enum { SUBJECTS_MOST = 64, ROWS_MOST = 4096 };
 
 /* What a child leaves behind, and the next one goes on with. */
 typedef struct shared {
-  uint64_t torch_call; /* counts calls of all children */
   bool full, no_memory;
   int exit_status;
   uint32_t number; /* of the call that is timed */
@@ -276,7 +275,8 @@ static void begin(session *s, const timed_call *call) {
                    : each->kind == LOOP && !is_processor(call->device) ? strdup("it is for tensors on cpu (--device)")
                                                                        : NULL;
   }
-  s->shared->torch_call++;
+  if (s->asked->torch)
+    torch_peer_next_call(s->asked->torch);
 }
 
 static void end(session *s) {
@@ -377,7 +377,7 @@ static char *describe_failure(fl_status status) {
 static bool ready_torch(session *s, subject *each) {
   char words[TORCH_PEER_WORDS];
   enter(each);
-  fl_status status = torch_peer_ready(s->asked->torch, each->name, each->call, s->shared->torch_call, words);
+  fl_status status = torch_peer_ready(s->asked->torch, each->name, each->call, words);
   each->failed = status && status != FL_ENOTSUP;
   if (status)
     s->no_memory |= !(each->reason = strdup(words));

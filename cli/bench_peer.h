@@ -53,10 +53,12 @@ torch_peer *torch_peer_start(DLDevice device, int threads, double seconds);
 void torch_peer_end(torch_peer *peer);
 const char *torch_peer_version(const torch_peer *peer);
 
+/* What is made ready from now on is another call, with tensors of its own, which it shares with nothing before. */
+void torch_peer_next_call(torch_peer *peer);
+
 /* Has it make a call's arguments, and warm up. FL_ENOTSUP, with why not in `words`: it does not make that call.
- * FL_EINTERNAL: it makes none any more. `number` tells calls apart: those of one number have the same tensors. */
-fl_status torch_peer_ready(torch_peer *peer, const char *name, const timed_call *call, uint64_t number,
-                           char words[TORCH_PEER_WORDS]);
+ * FL_EINTERNAL: it makes none any more. */
+fl_status torch_peer_ready(torch_peer *peer, const char *name, const timed_call *call, char words[TORCH_PEER_WORDS]);
 
 /* Nanoseconds for one of `n` calls, by its own clock; errors as above. */
 fl_status torch_peer_time(torch_peer *peer, const char *name, long n, double *ns, char words[TORCH_PEER_WORDS]);

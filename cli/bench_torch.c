@@ -28,7 +28,7 @@ enum { CHANNEL = 3, PRINTED = 1 << 20, LAST = 256, LINE = 1 << 16, TICK_MS = 20 
 
 /* What parent and children know of it. */
 typedef struct peer_state {
-  uint64_t number;              /* of the last request */
+  uint64_t number, call;        /* of the last request, and of the call that is timed */
   char fault[TORCH_PEER_WORDS]; /* "": it answers */
 } peer_state;
 
@@ -343,11 +343,14 @@ static json_t *arguments_json(const timed_call *call) {
   return arguments;
 }
 
-fl_status torch_peer_ready(torch_peer *peer, const char *name, const timed_call *call, uint64_t number,
-                           char words[TORCH_PEER_WORDS]) {
-  json_t *answer,
-      *request = json_pack("{s:s, s:s, s:I, s:s, s:o, s:i}", "do", "ready", "peer", name, "call", (json_int_t)number,
-                           "op", fl_op_name(call->op), "arguments", arguments_json(call), "copies", (int)call->copies);
+void torch_peer_next_call(torch_peer *peer) {
+  peer->state->call++;
+}
+
+fl_status torch_peer_ready(torch_peer *peer, const char *name, const timed_call *call, char words[TORCH_PEER_WORDS]) {
+  json_t *answer, *request = json_pack("{s:s, s:s, s:I, s:s, s:o, s:i}", "do", "ready", "peer", name, "call",
+                                       (json_int_t)peer->state->call, "op", fl_op_name(call->op), "arguments",
+                                       arguments_json(call), "copies", (int)call->copies);
   fl_status status = ask(peer, request, &answer, words);
   json_decref(answer);
   return status;

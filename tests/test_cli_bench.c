@@ -312,15 +312,15 @@ static void assert_gone(void) {
   ck_assert_int_ne(kill((pid_t)pid, 0), 0);
 }
 
-static json_t *request_with(const char *word) {
+static json_t *request_with(const char *word, const char *other) {
   static char line[1 << 16];
   FILE *file = fopen(scratch("requests"), "r");
   ck_assert_ptr_nonnull(file);
   bool found = false;
   while (!found && fgets(line, sizeof line, file))
-    found = strstr(line, word);
+    found = strstr(line, word) && strstr(line, other);
   fclose(file);
-  ck_assert_msg(found, "no request with %s", word);
+  ck_assert_msg(found, "no request with %s and %s", word, other);
   return parse_json(line, JSON_OBJECT);
 }
 
@@ -350,7 +350,7 @@ START_TEST(torch_is_told_what_the_call_has) {
   assert_status(FLHOST("bench", "--peer", "torch", "--rotate", "7e-7", "--seconds", "0.05", "--dtype", "float32",
                        "--dims", "...: [3]; v: 7; h: 8", "vocab_parallel_embedding"),
                 0);
-  const json_t *begin = request_with("\"begin\""), *ready = request_with("\"ready\""),
+  const json_t *begin = request_with("\"begin\"", ""), *ready = request_with("\"ready\"", ""),
                *arguments = json_object_get(ready, "arguments"), *ids = json_object_get(arguments, "input_ids");
   ck_assert_str_eq(text_at(begin, "device"), "cpu");
   ck_assert_double_ge(number_at(begin, "threads"), 1);
@@ -363,6 +363,22 @@ START_TEST(torch_is_told_what_the_call_has) {
   ck_assert_str_eq(text_at(json_object_get(arguments, "weight"), "dtype"), "float32");
   ck_assert(is_null_at(arguments, "org_vocab_end"));
   ck_assert_double_eq(number_at(arguments, "org_vocab_start"), 0);
+}
+END_TEST
+
+/* It keeps tensors and function while the number stays: what is timed together has one, whatever operator is next. */
+START_TEST(torch_can_tell_calls_apart) {
+  copy_built("plugins/cpu.so", "plugins");
+  stand_in(ALL_WELL);
+  assert_status(FLHOST("bench", "--peer", "torch,torch.compile", SMALL, "gelu", "gelu_new", "relu2"), 0);
+  double numbers[3], again;
+  static const char *const ops[] = {"\"gelu\"", "\"gelu_new\"", "\"relu2\""};
+  for (int i = 0; i < 3; i++) {
+    numbers[i] = number_at(request_with("\"peer\":\"torch\"", ops[i]), "call");
+    again = number_at(request_with("\"peer\":\"torch.compile\"", ops[i]), "call");
+    ck_assert_double_eq(numbers[i], again);
+  }
+  ck_assert(numbers[0] != numbers[1] && numbers[1] != numbers[2] && numbers[0] != numbers[2]);
 }
 END_TEST
 
@@ -587,6 +603,7 @@ static void add_tests(TCase *tests) {
   tcase_add_test(tests, a_loop_that_moves_as_many_bytes_stands_beside);
   tcase_add_test(tests, torch_takes_its_turns_by_its_own_clock);
   tcase_add_test(tests, torch_is_told_what_the_call_has);
+  tcase_add_test(tests, torch_can_tell_calls_apart);
   tcase_add_test(tests, a_call_that_torch_does_not_make_has_its_reason);
   tcase_add_test(tests, what_torch_prints_is_not_read_as_an_answer);
   tcase_add_loop_test(tests, torch_that_goes_takes_nobody_with_it, 0, 7);
