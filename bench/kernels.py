@@ -59,6 +59,7 @@ def parse():
     parser.add_argument("--json", default="build/bench/kernels.json", help="the report")
     parser.add_argument("--dtypes", default="float32,bfloat16,float16")
     parser.add_argument("--ops", default="", help="only these, separated by commas")
+    parser.add_argument("--sizes", default="", help="only these, separated by commas: token, L2, memory, '64 tokens', own")
     parser.add_argument("--seconds", default="0.2", help="for each way to do a call, about")
     parser.add_argument("--rotate", default="2.2", help="gigabytes that are more than any cache")
     parser.add_argument("--no-compile", action="store_true", help="leave torch.compile out")
@@ -121,14 +122,14 @@ class Bench:
             self.rows.append(row)
 
     def run(self):
-        only = set(filter(None, self.asked.ops.split(",")))
+        only, wanted = (set(filter(None, words.split(","))) for words in (self.asked.ops, self.asked.sizes))
         for dtype in self.asked.dtypes.split(","):
             for ops, sizes in QUICK if self.asked.quick else CASES:
                 named = [op for op in ops if not only or op in only]
                 for size, dims, which in sizes if named else []:
-                    for threads in self.threads[which]:
+                    for threads in self.threads[which] if not wanted or size in wanted else []:
                         self.time(named, size, dims, dtype, threads)
-            if not self.asked.quick and not self.asked.no_own:
+            if not self.asked.quick and not self.asked.no_own and (not wanted or "own" in wanted):
                 self.time(sorted(only), "own", None, dtype, self.threads["all"][0])
 
 

@@ -72,6 +72,28 @@ START_TEST(kernels_are_timed_beside_a_copy_written_and_drawn) {
 }
 END_TEST
 
+START_TEST(only_sizes_that_are_asked_for_are_timed) {
+  char command[2048];
+  int status;
+  if (!has_python())
+    return;
+  snprintf(command, sizeof command,
+           "python3 bench/kernels.py --quick --no-compile --flhost %s/flhost --json %s --dtypes float32 --seconds 0.01 "
+           "--sizes 'token,1 tokens' 2>&1",
+           build_dir(), scratch("kernels.json"));
+  const char *said = said_by(command, &status);
+  ck_assert_msg(!status, "%s", said);
+  json_t *report = load(scratch("kernels.json")), *row;
+  size_t i;
+  json_array_foreach(json_object_get(report, "rows"), i, row) {
+    bool is_gated = !strcmp(json_string_value(json_object_get(row, "op")), "silu_and_mul");
+    ck_assert_str_eq(json_string_value(json_object_get(row, "size")), is_gated ? "token" : "1 tokens");
+  }
+  ck_assert_uint_ge(i, 2);
+  json_decref(report);
+}
+END_TEST
+
 /* A row as it stands in a report, and the verdict. */
 static const struct {
   const char *op, *dtype, *size, *threads, *copy, *torch, *compiled, *python, *reference, *met;
@@ -133,6 +155,7 @@ END_TEST
 static void add_tests(TCase *tests) {
   tcase_add_checked_fixture(tests, NULL, end_scenario);
   tcase_add_test(tests, kernels_are_timed_beside_a_copy_written_and_drawn);
+  tcase_add_test(tests, only_sizes_that_are_asked_for_are_timed);
   tcase_add_loop_test(tests, a_row_is_held_against_its_target, 0, sizeof verdicts / sizeof *verdicts);
   tcase_add_test(tests, what_pytorch_does_faster_by_more_than_a_tenth_is_listed);
 }
