@@ -100,54 +100,6 @@ static void load_block(const task *t, key_block *block) {
                t->head.value_size);
 }
 
-/* --------------------------------------------------------------------------------------------------------- softmax */
-
-/* Up to PANEL queries. */
-typedef struct panel {
-  int64_t first, queries, width; /* width: lanes, a multiple of LANES */
-  query_lanes query;
-  float *sums;         /* [value_size, width] */
-  float *most, *total; /* [width]: the largest score, and the sum of weights, exponentials less that */
-} panel;
-
-static void find_most(const float *restrict scores, int64_t n, int64_t width, float *restrict most) {
-  for (int64_t row = 0; row < n; row++, scores += width)
-    for (int64_t lane = 0; lane < width; lane++)
-      most[lane] = scores[lane] > most[lane] ? scores[lane] : most[lane];
-}
-
-static void find_weights(float *restrict scores, int64_t n, int64_t width, const float *restrict base,
-                         float *restrict total) {
-  memset(total, 0, (size_t)width * sizeof *total);
-  for (int64_t row = 0; row < n; row++, scores += width)
-    for (int64_t lane = 0; lane < width; lane++) {
-      scores[lane] = vector_exp(scores[lane] - base[lane]);
-      total[lane] += scores[lane];
-    }
-}
-
-static void scale_rows(float *restrict rows, int64_t n, int64_t width, const float *restrict factors) {
-  for (int64_t row = 0; row < n; row++, rows += width)
-    for (int64_t lane = 0; lane < width; lane++)
-      rows[lane] *= factors[lane];
-}
-
-/* Scores become weights. What was added up before is scaled to the largest score that there is now. */
-static void weigh_keys(const panel *p, int64_t value_size, int64_t keys, float *scores) {
-  float base[PANEL], factors[PANEL], total[PANEL];
-  memcpy(factors, p->most, (size_t)p->width * sizeof *factors);
-  find_most(scores, keys, p->width, p->most);
-  for (int64_t lane = 0; lane < p->width; lane++) {
-    base[lane] = p->most[lane] == -INFINITY ? 0 : p->most[lane]; /* weight 0, beside scores that are yet to come */
-    factors[lane] = vector_exp(factors[lane] - base[lane]);
-  }
-  find_weights(scores, keys, p->width, base, total);
-  scale_rows(p->total, 1, p->width, factors);
-  scale_rows(p->sums, value_size, p->width, factors);
-  for (int64_t lane = 0; lane < p->width; lane++)
-    p->total[lane] += total[lane];
-}
-
 /* ---------------------------------------------------------------------------------------------------------- panels */
 
 /* How many of the first `keys` of a block a query of the panel sees. */
@@ -159,46 +111,39 @@ static int64_t seen_by(const cpu_head *head, const panel *p, int64_t query, cons
 /* sums += values times weights, for queries that do not see all keys: weight 0 is not enough for values that are not
  * finite. */
 static void add_seen(const cpu_head *head, const panel *p, const key_block *block, int64_t keys, const float *weights) {
-  for (int64_t query = 0; query < p->queries; query++)
+  for (int64_t query = 0; query < p->rows; query++)
     for (int64_t key = 0; key < seen_by(head, p, query, block, keys); key++)
       for (int64_t i = 0; i < head->value_size; i++)
         p->sums[i * p->width + query] += weights[key * p->width + query] * block->value[key * block->value_stride + i];
 }
 
 static void attend_panel(const cpu_head *head, const panel *p, const key_block *block, float *scores) {
-  int64_t keys = seen_by(head, p, p->queries - 1, block, block->keys);
+  int64_t keys = seen_by(head, p, p->rows - 1, block, block->keys);
   bool all_seen = seen_by(head, p, 0, block, keys) == keys;
   for (int64_t key = 0; key < keys; key += HEIGHT)
     find_scores(&block->scoring, block->form, head->size, block->key + key * block->key_stride, block->key_stride,
                 p->query, p->width, scores + key * p->width);
-  for (int64_t query = 0; query < p->queries && !all_seen; query++)
+  for (int64_t query = 0; query < p->rows && !all_seen; query++)
     for (int64_t key = seen_by(head, p, query, block, keys); key < keys; key++)
       scores[key * p->width + query] = -INFINITY;
-  weigh_keys(p, head->value_size, keys, scores);
+  weigh_scores(p, head->value_size, keys, scores);
   if (!all_seen && !are_finite_rows(block->value, keys, block->value_stride, head->value_size))
     add_seen(head, p, block, keys, scores);
   else
-    for (int64_t i = 0; i < head->value_size; i += HEIGHT)
-      add_products(keys, (tile_factors){block->value + i, 1, block->value_stride}, scores, p->width,
-                   p->sums + i * p->width);
+    add_values(p, block->value, block->value_stride, head->value_size, keys, scores);
 }
 
 static void begin_panel(const cpu_head *head, const panel *p, const scoring *how) {
-  memset(p->query.floats, 0, (size_t)(queries_floats(head->size) * p->width) * sizeof *p->query.floats);
-  memset(p->sums, 0, (size_t)(round_up(head->value_size, HEIGHT) * p->width) * sizeof *p->sums);
-  for (int64_t query = 0; query < p->queries; query++)
+  clear_panel(p, head->size, head->value_size);
+  for (int64_t query = 0; query < p->rows; query++)
     load_query(how, head->query.dtype, cpu_matrix_row(head->query, p->first + query), head->size,
                (query_lanes){p->query.floats + query, p->query.pairs + query}, p->width);
-  for (int64_t lane = 0; lane < p->width; lane++) {
-    p->most[lane] = -INFINITY;
-    p->total[lane] = 0;
-  }
 }
 
 static void end_panel(const task *t, const panel *p) {
   const cpu_head *head = &t->head;
   float block[CPU_BLOCK];
-  for (int64_t query = 0; query < p->queries; query++) {
+  for (int64_t query = 0; query < p->rows; query++) {
     float factor = head->keys ? 1 / p->total[query] : 0;
     for (int64_t first = 0; first < head->value_size; first += CPU_BLOCK) {
       int64_t n = cpu_block_size(head->value_size - first);
@@ -234,24 +179,17 @@ static void attend_tile(const task *t, int64_t first, int64_t queries, float *sc
   areas sizes = needed_areas(head, t->pages);
   float *scores = scratch, *key = scores + sizes.scores, *value = key + sizes.key, *query = value + sizes.value;
   float *sums = query + sizes.query, most[QUERY_TILE], total[QUERY_TILE];
-  const int64_t n = divide_up(queries, PANEL), visible = cpu_head_visible(head, first + queries - 1);
+  const int64_t visible = cpu_head_visible(head, first + queries - 1);
   key_block block = {.scoring = scoring_of(has_pairs(t, first, queries), (float)head->scale),
                      .key = key,
                      .key_stride = row_stride(head->size),
                      .value = t->pages ? key : value,
                      .value_stride = row_stride(t->pages ? head->size : head->value_size)};
   panel panels[QUERY_TILE / PANEL];
-  for (int64_t i = 0; i < n; i++) {
-    int64_t at = i * PANEL, left = least(PANEL, queries - at);
-    panels[i] = (panel){.first = first + at,
-                        .queries = left,
-                        .width = round_up(left, LANES),
-                        .query = queries_at(query + at * queries_floats(head->size), head->size, round_up(left, LANES)),
-                        .sums = sums + at * round_up(head->value_size, HEIGHT),
-                        .most = most + at,
-                        .total = total + at};
+  const panel memory = {.query = {.floats = query}, .sums = sums, .most = most, .total = total};
+  const int64_t n = make_panels(first, queries, head->size, head->value_size, memory, panels);
+  for (int64_t i = 0; i < n; i++)
     begin_panel(head, &panels[i], &block.scoring);
-  }
   for (; block.first < visible; block.first += KEY_BLOCK) {
     block.keys = least(KEY_BLOCK, visible - block.first);
     load_block(t, &block);

@@ -102,11 +102,6 @@ static void end_row(const task *t, int64_t row, float *sums, float most, float t
   partial[size + 1] = total;
 }
 
-/* A score that is the largest so far; where all are -inf, weight 0 is beside scores that are yet to come. */
-static float base_of(float most) {
-  return most == -INFINITY ? 0 : most;
-}
-
 /* ------------------------------------------------------------------------------------------------ rows of the cache */
 
 static void load_row(const cpu_cache *cache, float scale, const void *row, float *to, int64_t size) {
@@ -346,14 +341,6 @@ static void load_block(const task *t, key_block *block) {
   load_rows(t, &paged->values, &list, block->keys, block->value, block->stride);
 }
 
-/* Up to PANEL rows, a lane for each. */
-typedef struct panel {
-  int64_t first, rows, width; /* width: lanes, a multiple of LANES */
-  query_lanes query;
-  float *sums;         /* [size, width] */
-  float *most, *total; /* [width] */
-} panel;
-
 /* Of a row, within [begin, end) of tokens, counted from begin. */
 static cpu_token_range seen_of(const task *t, int64_t row, int64_t begin, int64_t end) {
   cpu_token_range range = visible_to(t, row);
@@ -378,37 +365,6 @@ static void change_lanes(const task *t, const panel *p, int64_t first, int64_t k
   for (int64_t key = 0; key < keys; key++)
     for (int64_t lane = 0; lane < p->width; lane++)
       scores[key * p->width + lane] += slopes[lane] * (behind[lane] + (float)key);
-}
-
-static void scale_lanes(float *restrict rows, int64_t n, int64_t width, const float *restrict factors) {
-  for (int64_t row = 0; row < n; row++, rows += width)
-    for (int64_t lane = 0; lane < width; lane++)
-      rows[lane] *= factors[lane];
-}
-
-/* Scores become weights. What was added up before is scaled to the largest score that there is now. */
-static void weigh_lanes(const panel *p, int64_t size, int64_t keys, float *restrict scores) {
-  float base[PANEL], factors[PANEL], most[PANEL], total[PANEL] = {0};
-  memcpy(most, p->most, (size_t)p->width * sizeof *most);
-  for (int64_t key = 0; key < keys; key++)
-    for (int64_t lane = 0; lane < p->width; lane++) {
-      float score = scores[key * p->width + lane];
-      most[lane] = score > most[lane] ? score : most[lane];
-    }
-  for (int64_t lane = 0; lane < p->width; lane++) {
-    base[lane] = base_of(most[lane]);
-    factors[lane] = vector_exp(p->most[lane] - base[lane]);
-    p->most[lane] = most[lane];
-  }
-  for (int64_t key = 0; key < keys; key++)
-    for (int64_t lane = 0; lane < p->width; lane++) {
-      float weight = vector_exp(scores[key * p->width + lane] - base[lane]);
-      scores[key * p->width + lane] = weight;
-      total[lane] += weight;
-    }
-  scale_lanes(p->sums, size, p->width, factors);
-  for (int64_t lane = 0; lane < p->width; lane++)
-    p->total[lane] = p->total[lane] * factors[lane] + total[lane];
 }
 
 /* sums += values times weights, for rows that do not see all keys: weight 0 is not enough for values that are not
@@ -447,24 +403,18 @@ static void attend_panel(const task *t, const panel *p, const key_block *block, 
     for (int64_t i = seen.end; i < keys; i++)
       scores[i * p->width + lane] = -INFINITY;
   }
-  weigh_lanes(p, size, keys, scores);
+  weigh_scores(p, size, keys, scores);
   if (!all_seen && !are_finite_rows(value, keys, block->stride, size))
     add_seen(t, p, block, begin, end, scores);
   else
-    for (int64_t i = 0; i < size; i += HEIGHT)
-      add_products(keys, (tile_factors){value + i, 1, block->stride}, scores, p->width, p->sums + i * p->width);
+    add_values(p, value, block->stride, size, keys, scores);
 }
 
 static void begin_panel(const task *t, const panel *p, const scoring *how) {
   const cpu_paged *paged = t->all->paged;
-  memset(p->query.floats, 0, (size_t)(queries_floats(paged->size) * p->width) * sizeof *p->query.floats);
-  memset(p->sums, 0, (size_t)(round_up(paged->size, HEIGHT) * p->width) * sizeof *p->sums);
-  for (int64_t lane = 0; lane < p->width; lane++) {
+  clear_panel(p, paged->size, paged->size);
+  for (int64_t lane = 0; lane < p->rows; lane++) {
     int64_t row = p->first + lane;
-    p->most[lane] = -INFINITY;
-    p->total[lane] = 0;
-    if (lane >= p->rows)
-      continue;
     begin_row(t, row, &p->most[lane], &p->total[lane]);
     load_query(how, paged->dtype, query_of(t, row), paged->size,
                (query_lanes){p->query.floats + lane, p->query.pairs + lane}, p->width);
@@ -484,25 +434,16 @@ static void tile_task(const task *t, areas a) {
   const cpu_paged *paged = t->all->paged;
   float most[ROW_TILE], total[ROW_TILE];
   panel panels[ROW_TILE / PANEL];
-  int64_t n = divide_up(t->rows, PANEL);
   int64_t begin = visible_to(t, t->first).begin, end = visible_to(t, t->first + t->rows - 1).end;
   key_block block = {.scoring = scoring_of(has_pairs(t), paged->scale),
                      .first = begin,
                      .stride = row_stride(paged->size),
                      .key = a.key,
                      .value = a.value};
-  for (int64_t i = 0; i < n; i++) {
-    int64_t at = i * PANEL, left = least(PANEL, t->rows - at);
-    panels[i] =
-        (panel){.first = t->first + at,
-                .rows = left,
-                .width = round_up(left, LANES),
-                .query = queries_at(a.query + at * queries_floats(paged->size), paged->size, round_up(left, LANES)),
-                .sums = a.sums + at * round_up(paged->size, HEIGHT),
-                .most = most + at,
-                .total = total + at};
+  const panel memory = {.query = {.floats = a.query}, .sums = a.sums, .most = most, .total = total};
+  const int64_t n = make_panels(t->first, t->rows, paged->size, paged->size, memory, panels);
+  for (int64_t i = 0; i < n; i++)
     begin_panel(t, &panels[i], &block.scoring);
-  }
   for (; block.first < end; block.first += KEY_BLOCK) {
     block.keys = least(KEY_BLOCK, end - block.first);
     load_block(t, &block);

@@ -1,5 +1,6 @@
 /*
- * Panels of queries, a lane for each, as both kinds of attention by tiles have them (attention.c, paged_attention.c).
+ * Panels of queries, a lane for each, as both kinds of attention by tiles have them (attention.c, paged_attention.c):
+ * what they do with the keys and values of a block.
  * Scores and weights are kept transposed, [keys, width]. Scores of bfloat16 are sums of products of pairs where the
  * processor has these (pairs.h): a pair stands in a float's place.
  */
@@ -9,6 +10,7 @@
 #include "plugins/cpu/flagos/block.h"
 #include "plugins/cpu/flagos/pairs.h"
 #include "plugins/cpu/flagos/tile.h"
+#include "plugins/cpu/flagos/vector.h"
 #include "plugins/integers.h"
 
 #include <math.h>
@@ -25,11 +27,6 @@ SPECIALISED void multiply_of(tile_form form, int64_t k, tile_factors factors, co
     multiply_tile_of(form, HEIGHT, 2, k, factors, columns, 2 * LANES, NULL, accumulate, sums, 2 * LANES);
   else
     multiply_tile_of(form, HEIGHT, VECTORS, k, factors, columns, PANEL, NULL, accumulate, sums, PANEL);
-}
-
-/* sums [HEIGHT, width] += factors [HEIGHT, k] columns [k, width] */
-static void add_products(int64_t k, tile_factors factors, const float *columns, int64_t width, float *sums) {
-  multiply_of(TILE_FLOATS, k, factors, columns, width, true, sums);
 }
 
 /* What queries and scores are multiplied by. Pairs of a query are multiplied by a power of two, which changes no digit,
@@ -123,6 +120,91 @@ static void find_scores(const scoring *how, tile_form form, int64_t size, const 
 #endif
   (void)how, (void)form;
   multiply_of(TILE_FLOATS, size, factors, of.floats, width, false, scores);
+}
+
+/* Up to PANEL queries of those that are numbered from 0 on: rows `first` to first + rows - 1. */
+typedef struct panel {
+  int64_t first, rows, width; /* width: lanes, a multiple of LANES */
+  query_lanes query;
+  float *sums;         /* [value_size, width] */
+  float *most, *total; /* [width]: the largest score, and the sum of weights, exponentials less that */
+} panel;
+
+/* Those of rows first to first + rows - 1, how many there are; their memory is one after the other's. */
+static int64_t make_panels(int64_t first, int64_t rows, int64_t size, int64_t value_size, panel memory, panel *panels) {
+  int64_t n = divide_up(rows, PANEL);
+  for (int64_t i = 0; i < n; i++) {
+    int64_t at = i * PANEL, left = least(PANEL, rows - at), width = round_up(left, LANES);
+    panels[i] = (panel){.first = first + at,
+                        .rows = left,
+                        .width = width,
+                        .query = queries_at(memory.query.floats + at * queries_floats(size), size, width),
+                        .sums = memory.sums + at * round_up(value_size, HEIGHT),
+                        .most = memory.most + at,
+                        .total = memory.total + at};
+  }
+  return n;
+}
+
+/* Of lanes without a query, too. */
+static void clear_panel(const panel *p, int64_t size, int64_t value_size) {
+  memset(p->query.floats, 0, (size_t)(queries_floats(size) * p->width) * sizeof *p->query.floats);
+  memset(p->sums, 0, (size_t)(round_up(value_size, HEIGHT) * p->width) * sizeof *p->sums);
+  for (int64_t lane = 0; lane < p->width; lane++) {
+    p->most[lane] = -INFINITY;
+    p->total[lane] = 0;
+  }
+}
+
+static void find_most(const float *restrict scores, int64_t n, int64_t width, float *restrict most) {
+  for (int64_t row = 0; row < n; row++, scores += width)
+    for (int64_t lane = 0; lane < width; lane++)
+      most[lane] = scores[lane] > most[lane] ? scores[lane] : most[lane];
+}
+
+static void find_weights(float *restrict scores, int64_t n, int64_t width, const float *restrict base,
+                         float *restrict total) {
+  memset(total, 0, (size_t)width * sizeof *total);
+  for (int64_t row = 0; row < n; row++, scores += width)
+    for (int64_t lane = 0; lane < width; lane++) {
+      scores[lane] = vector_exp(scores[lane] - base[lane]);
+      total[lane] += scores[lane];
+    }
+}
+
+static void scale_rows(float *restrict rows, int64_t n, int64_t width, const float *restrict factors) {
+  for (int64_t row = 0; row < n; row++, rows += width)
+    for (int64_t lane = 0; lane < width; lane++)
+      rows[lane] *= factors[lane];
+}
+
+/* A score that is the largest so far; where all are -inf, weight 0 is beside scores that are yet to come. */
+static float base_of(float most) {
+  return most == -INFINITY ? 0 : most;
+}
+
+/* Scores become weights. What was added up before is scaled to the largest score that there is now. */
+static void weigh_scores(const panel *p, int64_t value_size, int64_t keys, float *scores) {
+  float base[PANEL], factors[PANEL], total[PANEL];
+  memcpy(factors, p->most, (size_t)p->width * sizeof *factors);
+  find_most(scores, keys, p->width, p->most);
+  for (int64_t lane = 0; lane < p->width; lane++) {
+    base[lane] = base_of(p->most[lane]);
+    factors[lane] = vector_exp(factors[lane] - base[lane]);
+  }
+  find_weights(scores, keys, p->width, base, total);
+  scale_rows(p->total, 1, p->width, factors);
+  scale_rows(p->sums, value_size, p->width, factors);
+  for (int64_t lane = 0; lane < p->width; lane++)
+    p->total[lane] += total[lane];
+}
+
+/* sums += values [keys, value_size] times weights; rows of values are `stride` apart. */
+static void add_values(const panel *p, const float *values, int64_t stride, int64_t value_size, int64_t keys,
+                       const float *weights) {
+  for (int64_t i = 0; i < value_size; i += HEIGHT)
+    multiply_of(TILE_FLOATS, keys, (tile_factors){values + i, 1, stride}, weights, p->width, true,
+                p->sums + i * p->width);
 }
 
 #endif
