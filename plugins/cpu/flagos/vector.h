@@ -1,7 +1,7 @@
 /*
  * Elementary functions for loops that compilers vectorise: polynomials in float without branches, tables or calls.
  * NaN stays NaN. Errors, at most (tests/vector_math/promises.c holds them): exp and expm1 2 ulp; tanh, sigmoid, silu
- * and softplus 3; gelu 6 or 1e-6, whichever is more; its tanh form 190, where it is next to 0 and its argument's
+ * and softplus 3; gelu 6 or 1e-6, whichever is more; its tanh form 210, where it is next to 0 and its argument's
  * roundings count.
  */
 #ifndef FLHOST_CPU_FLAGOS_VECTOR_H
