@@ -32,17 +32,25 @@ static json_t *load(const char *path) {
   return report;
 }
 
+/* What a quick run with these options more says; its report is in kernels.json. */
+static const char *run_quickly(const char *options) {
+  char command[2048];
+  int status;
+  snprintf(command, sizeof command,
+           "python3 bench/kernels.py --quick --no-compile --flhost %s/flhost --json %s --dtypes float32 --seconds 0.01 "
+           "%s 2>&1",
+           build_dir(), scratch("kernels.json"), options);
+  const char *said = said_by(command, &status);
+  ck_assert_msg(!status, "%s", said);
+  return said;
+}
+
 START_TEST(kernels_are_timed_beside_a_copy_written_and_drawn) {
   char command[2048];
   int status;
   if (!has_python())
     return;
-  snprintf(command, sizeof command,
-           "python3 bench/kernels.py --quick --no-compile --flhost %s/flhost --json %s --dtypes float32 --seconds 0.01 "
-           "--rotate 0.001 2>&1",
-           build_dir(), scratch("kernels.json"));
-  const char *said = said_by(command, &status);
-  ck_assert_msg(!status, "%s", said);
+  const char *said = run_quickly("--rotate 0.001");
   assert_contains(said, "silu_and_mul               float32   token          1 ");
   assert_contains(said, "≥ 0.9 of reading the weight");
   assert_contains(said, "slower than PyTorch by more than a tenth: ");
@@ -73,16 +81,9 @@ START_TEST(kernels_are_timed_beside_a_copy_written_and_drawn) {
 END_TEST
 
 START_TEST(only_sizes_that_are_asked_for_are_timed) {
-  char command[2048];
-  int status;
   if (!has_python())
     return;
-  snprintf(command, sizeof command,
-           "python3 bench/kernels.py --quick --no-compile --flhost %s/flhost --json %s --dtypes float32 --seconds 0.01 "
-           "--sizes 'token,1 tokens' 2>&1",
-           build_dir(), scratch("kernels.json"));
-  const char *said = said_by(command, &status);
-  ck_assert_msg(!status, "%s", said);
+  run_quickly("--sizes 'token,1 tokens'");
   json_t *report = load(scratch("kernels.json")), *row;
   size_t i;
   json_array_foreach(json_object_get(report, "rows"), i, row) {
