@@ -157,10 +157,10 @@ START_TEST(rms_norm_gated_computes_its_formula_in_every_mode) {
 }
 END_TEST
 
-/* A group that is longer than what the default kernel keeps between its passes. */
+/* A group that is more than twice as long as what the default kernel keeps between its passes. */
 START_TEST(gated_norms_of_long_rows_compute_their_formula) {
-  const int64_t shape[] = {2, 5003}, hidden[] = {5003};
-  const formula before = {"swish", 5003, true, false, true, 1e-5}, after = {"sigmoid", 5003, true, true, true, 1e-5};
+  const int64_t shape[] = {2, 20011}, hidden[] = {20011};
+  const formula before = {"swish", 20011, true, false, true, 1e-5}, after = {"sigmoid", 20011, true, true, true, 1e-5};
   owned *x = make_filled(float32, 2, shape, 0, 1), *z = make_filled(float32, 2, shape, 0, 2);
   owned *weight = make_filled(float32, 1, hidden, 0, 3), *out = make(float32, 2, shape, 0);
   run_gated(both[_i], x, z, weight, &before, out);

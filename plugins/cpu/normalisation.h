@@ -13,12 +13,12 @@ typedef struct cpu_norm {
 } cpu_norm;
 
 typedef struct cpu_gated_norm {
-  DLTensor *x, *gate, *weight, *out; /* gate, weight may be NULL */
+  DLTensor *x, *gate, *weight, *out; /* gate may be NULL; weight, too, where a gate comes before the norm */
   cpu_dtype dtype, weight_dtype;     /* of x and gate; that of x where there is no weight */
   bool sigmoid;                      /* is the gate's activation, else silu */
   bool gate_after;                   /* the norm, else before */
   bool normalise;
-  bool round_norm; /* to x's type, before the weight comes in */
+  bool round_norm; /* to x's type, before the weight comes in; the gate comes before the norm then */
   float epsilon;
   int64_t group; /* elements that are normalised together */
 } cpu_gated_norm;

@@ -1,8 +1,7 @@
 /*
- * RMS norms with a gate, a block of a row at a time. What is normalised, x times the activated gate, costs an exp for
- * each element: a group's first KEPT elements are computed once and kept for the second pass over it.
+ * RMS norms with a gate. What is normalised, x times the activated gate, may cost an exp for each element: one pass
+ * over a piece of a group computes it, adds up its squares and keeps it for the pass that scales it.
  */
-#include "plugins/cpu/flagos/block.h"
 #include "plugins/cpu/flagos/squares.h"
 #include "plugins/cpu/flagos/vector.h"
 #include "plugins/cpu/normalisation.h"
@@ -10,92 +9,195 @@
 
 #include <math.h>
 
-enum { KEPT = 16 * CPU_BLOCK };
+enum { KEPT = 8192 }; /* elements of a piece; whole chunks */
 
-static void silu(float *values, int64_t n) {
-  for (int64_t i = 0; i < n; i++)
-    values[i] = vector_silu(values[i]);
-}
+/* What is done to elements before the norm, and after it: times the gate by one of two activations; or rounded to x's
+ * type, which comes before the weight. */
+typedef enum step { NOTHING, SILU, SIGMOID, ROUNDING } step;
 
-static void sigmoid(float *values, int64_t n) {
-  for (int64_t i = 0; i < n; i++)
-    values[i] = vector_sigmoid(values[i]);
-}
+typedef struct gated_row {
+  const void *x, *gate, *weight; /* gate and weight may be NULL */
+  void *out;
+  step before, after;
+  cpu_dtype weight_dtype, out_dtype; /* float32, or as x; weight_dtype: CPU_OTHER where there is none */
+  bool around;                       /* the caches: out */
+} gated_row;
 
-static void multiply_by_gate(const cpu_gated_norm *norm, float *restrict values, const void *gate, int64_t first,
-                             int64_t n) {
-  float activated[CPU_BLOCK];
-  if (!norm->gate)
+/* What decides on the instructions. */
+typedef struct gated_form {
+  cpu_dtype dtype, weight_dtype;
+  step step;
+} gated_form;
+
+CPU_TEMPLATE void multiply_by_gate(gated_form form, const gated_row *row, float *values, int64_t first, int64_t n) {
+  float gate[CPU_CHUNK];
+  if (form.step != SILU && form.step != SIGMOID)
     return;
-  cpu_block_types[norm->dtype].load(activated, gate, first, n);
-  (norm->sigmoid ? sigmoid : silu)(activated, n);
-  for (int64_t i = 0; i < n; i++)
-    values[i] *= activated[i];
+  cpu_load(form.dtype, gate, row->gate, first, n);
+  for (int i = 0; i < CPU_CHUNK; i++)
+    values[i] *= form.step == SILU ? vector_silu(gate[i]) : vector_sigmoid(gate[i]);
 }
 
-/* A block of what is normalised. */
-static void load_input(const cpu_gated_norm *norm, float *values, const void *x, const void *gate, int64_t first,
-                       int64_t n) {
-  cpu_block_types[norm->dtype].load(values, x, first, n);
-  if (!norm->gate_after)
-    multiply_by_gate(norm, values, gate, first, n);
+/* ------------------------------------------------------------------------------------------------------- first pass */
+
+CPU_TEMPLATE void begin_chunk(gated_form form, const gated_row *row, float *restrict kept, float *restrict lanes,
+                              int64_t first, int64_t n) {
+  float values[CPU_CHUNK];
+  cpu_load(form.dtype, values, row->x, first, n);
+  multiply_by_gate(form, row, values, first, n);
+  cpu_squares_add_chunk(lanes, values);
+  cpu_copy_float32((char *)kept, (const char *)values);
 }
 
-/* Where the block at `first` of the group lies: among those that are kept, else in `spare`. */
-static float *place_of(float *kept, float *spare, int64_t first) {
-  return first + CPU_BLOCK <= KEPT ? kept + first : spare;
+CPU_TEMPLATE void begin(gated_form form, const gated_row *given, float *restrict kept, float *restrict lanes,
+                        int64_t first, int64_t n) {
+  const gated_row row = *given;
+  int64_t i = 0;
+  for (; i + CPU_CHUNK <= n; i += CPU_CHUNK)
+    begin_chunk(form, &row, kept + i, lanes, first + i, CPU_CHUNK);
+  if (i < n)
+    begin_chunk(form, &row, kept + i, lanes, first + i, n - i);
 }
 
-static void finish(const cpu_gated_norm *norm, float *restrict values, float scale, const void *gate, int64_t first,
-                   int64_t n) {
-  float weight[CPU_BLOCK];
-  if (norm->normalise)
-    for (int64_t i = 0; i < n; i++)
-      values[i] *= scale;
-  if (norm->round_norm)
-    cpu_block_types[norm->dtype].round(values, n);
-  if (norm->weight) {
-    cpu_block_types[norm->weight_dtype].load(weight, fl_data(norm->weight), first, n);
-    for (int64_t i = 0; i < n; i++)
+CPU_TEMPLATE void begin_as(cpu_dtype dtype, const gated_row *row, float *kept, float *lanes, int64_t first, int64_t n) {
+  if (row->before == SILU)
+    begin((gated_form){.dtype = dtype, .step = SILU}, row, kept, lanes, first, n);
+  else if (row->before == SIGMOID)
+    begin((gated_form){.dtype = dtype, .step = SIGMOID}, row, kept, lanes, first, n);
+  else
+    begin((gated_form){.dtype = dtype, .step = NOTHING}, row, kept, lanes, first, n);
+}
+
+/* ------------------------------------------------------------------------------------------------------ second pass */
+
+CPU_TEMPLATE void end_chunk(gated_form form, const gated_row *row, const float *kept, float scale, int64_t first,
+                            int64_t n) {
+  float values[CPU_CHUNK], weight[CPU_CHUNK];
+  for (int i = 0; i < CPU_CHUNK; i++) {
+    values[i] = kept[i] * scale;
+    if (form.step == ROUNDING)
+      values[i] = cpu_round(form.dtype, values[i]);
+  }
+  if (form.weight_dtype != CPU_OTHER) {
+    cpu_load_other(form.dtype, form.weight_dtype, weight, row->weight, first, n);
+    for (int i = 0; i < CPU_CHUNK; i++)
       values[i] *= weight[i];
   }
-  if (norm->gate_after)
-    multiply_by_gate(norm, values, gate, first, n);
+  multiply_by_gate(form, row, values, first, n);
+  if (row->out_dtype == CPU_FLOAT32)
+    cpu_store_around(CPU_FLOAT32, row->out, first, values, n, row->around);
+  else
+    cpu_store_around(form.dtype, row->out, first, values, n, row->around);
 }
 
-static void normalise_group(const cpu_gated_norm *norm, const void *x, const void *gate, void *out, int64_t begin) {
-  const cpu_block_type *out_type = &cpu_block_types[cpu_dtype_of(norm->out)];
-  float kept[KEPT], spare[CPU_BLOCK], scale = 1.0f;
-  if (norm->normalise) {
-    cpu_squares squares = {{0}};
-    for (int64_t first = 0; first < norm->group; first += CPU_BLOCK) {
-      int64_t n = cpu_block_size(norm->group - first);
-      float *values = place_of(kept, spare, first);
-      load_input(norm, values, x, gate, begin + first, n);
-      cpu_squares_add(&squares, values, n);
-    }
-    scale = 1.0f / sqrtf(cpu_squares_sum(&squares) / (float)norm->group + norm->epsilon);
+CPU_TEMPLATE void end(gated_form form, const gated_row *given, const float *kept, float scale, int64_t first,
+                      int64_t n) {
+  const gated_row row = *given;
+  int64_t i = 0;
+  for (; i + CPU_CHUNK <= n; i += CPU_CHUNK)
+    end_chunk(form, &row, kept + i, scale, first + i, CPU_CHUNK);
+  if (i < n)
+    end_chunk(form, &row, kept + i, scale, first + i, n - i);
+}
+
+CPU_TEMPLATE void end_with(cpu_dtype dtype, cpu_dtype weight_dtype, const gated_row *row, const float *kept,
+                           float scale, int64_t first, int64_t n) {
+  if (row->after == ROUNDING)
+    end((gated_form){dtype, weight_dtype, ROUNDING}, row, kept, scale, first, n);
+  else if (row->after == SILU)
+    end((gated_form){dtype, weight_dtype, SILU}, row, kept, scale, first, n);
+  else if (row->after == SIGMOID)
+    end((gated_form){dtype, weight_dtype, SIGMOID}, row, kept, scale, first, n);
+  else
+    end((gated_form){dtype, weight_dtype, NOTHING}, row, kept, scale, first, n);
+}
+
+/* Without a weight nothing comes after the norm. */
+CPU_TEMPLATE void end_as(cpu_dtype dtype, const gated_row *row, const float *kept, float scale, int64_t first,
+                         int64_t n) {
+  if (row->weight_dtype == CPU_OTHER)
+    end((gated_form){dtype, CPU_OTHER, NOTHING}, row, kept, scale, first, n);
+  else if (row->weight_dtype == CPU_FLOAT32)
+    end_with(dtype, CPU_FLOAT32, row, kept, scale, first, n);
+  else
+    end_with(dtype, dtype, row, kept, scale, first, n);
+}
+
+/* ------------------------------------------------------------------------------------------------------------- rows */
+
+/* Functions of their own: together they are more than compilers optimise well. */
+#define PASSES(name, dtype)                                                                                            \
+  static __attribute__((noinline)) void begin_##name(const gated_row *row, float *kept, float *lanes, int64_t first,   \
+                                                     int64_t n) {                                                      \
+    begin_as(dtype, row, kept, lanes, first, n);                                                                       \
+  }                                                                                                                    \
+  static __attribute__((noinline)) void end_##name(const gated_row *row, const float *kept, float scale,               \
+                                                   int64_t first, int64_t n) {                                         \
+    end_as(dtype, row, kept, scale, first, n);                                                                         \
   }
-  for (int64_t first = 0; first < norm->group; first += CPU_BLOCK) {
-    int64_t n = cpu_block_size(norm->group - first);
-    float *values = place_of(kept, spare, first);
-    if (!norm->normalise || values == spare)
-      load_input(norm, values, x, gate, begin + first, n);
-    finish(norm, values, scale, gate, begin + first, n);
-    out_type->store(out, begin + first, values, n);
+PASSES(float32, CPU_FLOAT32)
+PASSES(float16, CPU_FLOAT16)
+PASSES(bfloat16, CPU_BFLOAT16)
+
+typedef struct passes {
+  /* Keeps `n` elements from `first` on of what is normalised, n <= KEPT, and adds their squares to the lanes. */
+  void (*begin)(const gated_row *row, float *kept, float *lanes, int64_t first, int64_t n);
+  /* Makes results of them. */
+  void (*end)(const gated_row *row, const float *kept, float scale, int64_t first, int64_t n);
+} passes;
+
+static const passes all_passes[CPU_N_DTYPES] = {[CPU_FLOAT32] = {begin_float32, end_float32},
+                                                [CPU_FLOAT16] = {begin_float16, end_float16},
+                                                [CPU_BFLOAT16] = {begin_bfloat16, end_bfloat16}};
+
+static float scale_of(const cpu_gated_norm *norm, const cpu_squares *squares) {
+  if (!norm->normalise)
+    return 1.0f;
+  return 1.0f / sqrtf(cpu_squares_sum(squares) / (float)norm->group + norm->epsilon);
+}
+
+/* Of a group of several pieces the last is still kept when all squares are known; the others are computed again. */
+static void normalise_group(const cpu_gated_norm *norm, const gated_row *row, int64_t first) {
+  const passes *pass = &all_passes[norm->dtype];
+  _Alignas(64) float kept[KEPT];
+  cpu_squares squares = {{0}}, again = {{0}};
+  int64_t last = (norm->group - 1) / KEPT * KEPT;
+  for (int64_t at = 0; at < last; at += KEPT)
+    pass->begin(row, kept, squares.lanes, first + at, KEPT);
+  pass->begin(row, kept, squares.lanes, first + last, norm->group - last);
+  float scale = scale_of(norm, &squares);
+  pass->end(row, kept, scale, first + last, norm->group - last);
+  for (int64_t at = 0; at < last; at += KEPT) {
+    pass->begin(row, kept, again.lanes, first + at, KEPT);
+    pass->end(row, kept, scale, first + at, KEPT);
   }
 }
 
 static void normalise_row(const void *user, const cpu_rows *rows) {
   const cpu_gated_norm *norm = user;
-  for (int64_t begin = 0; begin < norm->x->shape[norm->x->ndim - 1]; begin += norm->group)
-    normalise_group(norm, rows->at[0], rows->at[1], rows->at[2], begin);
+  step gate = !norm->gate ? NOTHING : norm->sigmoid ? SIGMOID : SILU;
+  const gated_row row = {.x = rows->at[0],
+                         .gate = rows->at[1],
+                         .weight = norm->weight ? fl_data(norm->weight) : NULL,
+                         .out = rows->at[2],
+                         .before = norm->gate_after ? NOTHING : gate,
+                         .after = norm->round_norm   ? ROUNDING
+                                  : norm->gate_after ? gate
+                                                     : NOTHING,
+                         .weight_dtype = norm->weight ? norm->weight_dtype : CPU_OTHER,
+                         .out_dtype = cpu_dtype_of(norm->out),
+                         .around = cpu_rows_around(rows, 2) && norm->group % CPU_CHUNK == 0};
+  for (int64_t first = 0; first < norm->x->shape[norm->x->ndim - 1]; first += norm->group)
+    normalise_group(norm, &row, first);
 }
 
 fl_status cpu_flagos_gated_norm(const cpu_gated_norm *norm) {
   DLTensor *const tensors[] = {norm->x, norm->gate, norm->out};
-  int64_t bytes = norm->x->shape[norm->x->ndim - 1] * cpu_dtype_size(norm->dtype);
-  return cpu_rows_run(3, tensors, (cpu_row_cost){.work = 3 * bytes * CPU_WORK_EXP}, normalise_row, norm);
+  int64_t size = norm->x->shape[norm->x->ndim - 1];
+  bool in_place = fl_data(norm->out) == fl_data(norm->x) || (norm->gate && fl_data(norm->out) == fl_data(norm->gate));
+  const cpu_row_cost cost = {.work = 3 * size * cpu_dtype_size(norm->dtype) * CPU_WORK_EXP,
+                             .written = in_place ? 0 : size * cpu_dtype_size(cpu_dtype_of(norm->out))};
+  return cpu_rows_run(3, tensors, cost, normalise_row, norm);
 }
 
 static const fl_impl ops[] = {

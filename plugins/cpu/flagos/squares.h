@@ -27,8 +27,9 @@ CPU_TEMPLATE void cpu_squares_add(cpu_squares *squares, const float *values, int
 
 CPU_TEMPLATE float cpu_squares_sum(const cpu_squares *squares) {
   float sums[8] = {0}, sum = 0;
-  for (int i = 0; i < CPU_LANES; i++)
-    sums[i % 8] += squares->lanes[i];
+  for (int i = 0; i < CPU_LANES; i += 8)
+    for (int lane = 0; lane < 8; lane++)
+      sums[lane] += squares->lanes[i + lane];
   for (int i = 0; i < 8; i++)
     sum += sums[i];
   return sum;
