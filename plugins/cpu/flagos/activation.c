@@ -61,7 +61,7 @@ CPU_TEMPLATE float gelu_fast(cpu_dtype dtype, const void *p, float x) {
 
 CPU_TEMPLATE float quick_gelu(cpu_dtype dtype, const void *p, float x) {
   (void)p;
-  return x * cpu_round(dtype, vector_sigmoid(cpu_round(dtype, 1.702f * x)));
+  return x * cpu_round(dtype, vector_sigmoid_factor(cpu_round(dtype, 1.702f * x)));
 }
 
 CPU_TEMPLATE float relu2(cpu_dtype dtype, const void *p, float x) {

@@ -59,10 +59,14 @@ static inline float vector_exp(float x) {
   return vector_exp_within(limited < vector_exp_least ? vector_exp_least : limited);
 }
 
-/* 1 + exp(-x) */
+/* 1 + exp(-x), of NaN some number. By their bits, in two instructions where comparisons of floats take four: as signed
+ * numbers those above 0 are ordered, as unsigned ones those below it are the largest, and the other way round. */
 static inline float vector_one_plus_exp_minus(float x) {
-  float limited = x > -vector_exp_least ? -vector_exp_least : x;
-  return 1.0f + vector_exp_within(-(limited < -vector_exp_most ? -vector_exp_most : limited));
+  const int32_t most = (int32_t)fl_float_bits(-vector_exp_least);
+  const uint32_t least = fl_float_bits(-vector_exp_most);
+  int32_t bits = (int32_t)fl_float_bits(x);
+  uint32_t limited = (uint32_t)(bits < most ? bits : most);
+  return 1.0f + vector_exp_within(-fl_float_from_bits(limited < least ? limited : least));
 }
 
 /* exp(x) - 1 for x <= 0 */
@@ -85,8 +89,13 @@ static inline float vector_softplus(float x) {
   return (x > 0.0f ? x : 0.0f) + 2.0f * (s * square * series + s);
 }
 
-static inline float vector_sigmoid(float x) {
+/* Of NaN some number: for products with what is NaN then, too. */
+static inline float vector_sigmoid_factor(float x) {
   return 1.0f / vector_one_plus_exp_minus(x);
+}
+
+static inline float vector_sigmoid(float x) {
+  return x == x ? vector_sigmoid_factor(x) : x;
 }
 
 /* -e / (2 + e) with e = exp(-2 |x|) - 1, which is as exact near 0 as elsewhere. */
