@@ -276,6 +276,68 @@ START_TEST(every_value_has_the_code_of_the_reference_with_each_instruction_set) 
 }
 END_TEST
 
+/* Rows of all magnitudes, also such that the largest value times the reciprocal of the scale is beyond the largest
+ * code's for rounding. To every seventh comes something that makes no scale, to others magnitudes that a bound cuts. */
+static owned *rows_of_many_sizes(DLDataType dtype) {
+  enum { ROWS = 1500, COLUMNS = 101 };
+  static const double odd[] = {NAN, INFINITY, -INFINITY, 0};
+  const int least = dtype.bits == 32 || dtype.code == kDLBfloat ? -140 : -24, most = least == -24 ? 15 : 126;
+  owned *x = matrix(dtype, ROWS, COLUMNS, 0);
+  uint32_t random = 1;
+  for (int64_t i = 0; i < ROWS * COLUMNS; i++) {
+    int64_t row = i / COLUMNS;
+    random = random * 1664525u + 1013904223u;
+    double fraction = (double)(int32_t)random * 0x1p-31;
+    set(&x->tensor, i, ldexp(fraction, least + (int)(row * 7 % (most - least))));
+    if (row % 7 == 6 && i % COLUMNS == row % COLUMNS)
+      set(&x->tensor, i, odd[row / 7 % 4]);
+  }
+  return x;
+}
+
+START_TEST(computed_scales_give_the_codes_of_the_reference_with_each_instruction_set) {
+  static const DLDataType types[] = {{FL_DTYPE_FLOAT8_E4M3FN, 8, 1}, {FL_DTYPE_FLOAT8_E4M3FNUZ, 8, 1}};
+  static const char *const variants[] = {"baseline", "avx2", "avx512"};
+  static const int64_t groups[] = {1, 40};
+  static const struct {
+    const int64_t *group_shape;
+    float bound;
+    int64_t first, rows; /* of x; what makes no scale spreads to a whole tensor */
+  } cases[] = {{by_token, 0, 0, 1500}, {by_token, 0.75f, 0, 1500}, {groups, 0, 0, 1500}, {by_tensor, 0, 0, 6},
+               {by_tensor, 0, 70, 6},  {by_tensor, 0, 0, 7},       {by_tensor, 0, 7, 7}};
+  ck_assert_int_eq(setenv("VLLM_FL_CPU_ISA", variants[_i / 6], 1), 0);
+  if (try_plugin()) {
+    printf("skip: computed_scales_give_the_codes_of_the_reference: no %s here\n", variants[_i / 6]);
+    return;
+  }
+  DLDataType dtype = floats[_i % 3];
+  owned *all = rows_of_many_sizes(dtype);
+  const int64_t columns = all->shape[1];
+  for (size_t which_case = 0; which_case < sizeof cases / sizeof cases[0]; which_case++) {
+    const int64_t *shape = cases[which_case].group_shape, rows = cases[which_case].rows;
+    owned *q[2], *x = matrix(dtype, rows, columns, 0);
+    memcpy(x->tensor.data, (char *)all->tensor.data + cases[which_case].first * columns * dtype.bits / 8,
+           (size_t)(rows * columns * dtype.bits / 8));
+    for (int which = 0; which < 2; which++) {
+      quantisation c = {.x = x,
+                        .scale_ub = cases[which_case].bound > 0 ? one(cases[which_case].bound) : NULL,
+                        .q = q[which] = matrix(types[_i / 3 % 2], rows, columns, 0),
+                        .scale_out = shape == by_tensor ? one(0) : matrix(float32, rows, shape == by_token ? 1 : 3, 0),
+                        .group_shape = shape};
+      quantise(&c, both[which]);
+      UNMAKE(c.scale_ub, c.scale_out);
+    }
+    for (int64_t i = 0; i < rows * columns; i++) {
+      unsigned code = ((uint8_t *)q[1]->tensor.data)[i], expected = ((uint8_t *)q[0]->tensor.data)[i];
+      ck_each(code == expected, "case %d, row %d, %g: %x, expected %x", (int)which_case, (int)(i / columns),
+              get(&x->tensor, i), code, expected);
+    }
+    UNMAKE(x, q[0], q[1]);
+  }
+  unmake(all);
+}
+END_TEST
+
 /* ----------------------------------------------------------------------------------------------------- given scales */
 
 /* x [4, 6] with scales of each kind; also those that are vectors. */
@@ -442,6 +504,7 @@ static void add_tests(TCase *tests) {
   tcase_add_loop_test(tests, O2_no_tokens_have_no_scales_and_a_tensor_the_least_one, 0, 2);
   tcase_add_loop_test(tests, codes_are_e4m3fnuz_where_q_is, 0, 2);
   tcase_add_loop_test(tests, every_value_has_the_code_of_the_reference_with_each_instruction_set, 0, 18);
+  tcase_add_loop_test(tests, computed_scales_give_the_codes_of_the_reference_with_each_instruction_set, 0, 18);
   tcase_add_loop_test(tests, a_given_scale_serves_the_elements_that_group_shape_says, 0, 2);
   tcase_add_loop_test(tests, O2_strided_tensors_give_what_compact_ones_give_and_both_kernels_the_same, 0, 3);
   tcase_add_test(tests, O6_bad_arguments_of_quant_fp8_are_refused_with_a_reason);

@@ -112,11 +112,16 @@ CPU_TEMPLATE void find_largest(quant_form form, chunk_fn chunk, const quant_row 
 
 CPU_TEMPLATE void write_codes(quant_form form, const quant_row *row, const float *values, float scale, float reciprocal,
                               int64_t first, int64_t n) {
+  float scaled[CPU_CHUNK];
   uint32_t codes[CPU_CHUNK];
-  for (int i = 0; i < CPU_CHUNK; i++) {
-    float value = form.divided ? values[i] / scale : values[i] * reciprocal;
-    codes[i] = form.is_int8 ? cpu_int8_code(value) : cpu_code8(cpu_e4m3fn, value);
+  for (int i = 0; i < CPU_CHUNK; i++)
+    scaled[i] = form.divided ? values[i] / scale : values[i] * reciprocal;
+  if (!form.is_int8) {
+    cpu_store_codes8(cpu_e4m3fn, false, row->q, first, scaled, n, false, row->around);
+    return;
   }
+  for (int i = 0; i < CPU_CHUNK; i++)
+    codes[i] = cpu_int8_code(scaled[i]);
   cpu_store_codes(row->q, first, codes, n, row->around);
 }
 

@@ -12,28 +12,48 @@
 
 /* ----------------------------------------------------------------------------------------------- largest magnitude */
 
-static int32_t absolute_maximum16(const int16_t *restrict elements, int64_t n) {
-  int16_t largest = 0;
-  for (int64_t i = 0; i < n; i++) {
+enum { LANES16 = 2 * CPU_CHUNK };
+
+/* Lane by lane. */
+CPU_TEMPLATE void magnitudes16(int16_t *restrict largest, const int16_t *restrict elements) {
+  for (int i = 0; i < LANES16; i++) {
     int16_t magnitude = (int16_t)(elements[i] & 0x7fff);
-    if (magnitude > largest)
-      largest = magnitude;
+    largest[i] = (int16_t)(magnitude > largest[i] ? magnitude : largest[i]);
   }
+}
+
+static int32_t absolute_maximum16(const int16_t *elements, int64_t n) {
+  int16_t lanes[LANES16] = {0}, rest[LANES16] = {0}, largest = 0;
+  int64_t i = 0;
+  for (; i + LANES16 <= n; i += LANES16)
+    magnitudes16(lanes, elements + i);
+  if (i < n) {
+    memcpy(rest, elements + i, (size_t)(n - i) * sizeof rest[0]);
+    magnitudes16(lanes, rest);
+  }
+  for (int lane = 0; lane < LANES16; lane++)
+    largest = (int16_t)(lanes[lane] > largest ? lanes[lane] : largest);
   return largest;
 }
 
-static int32_t absolute_maximum32(const int32_t *restrict elements, int64_t n) {
-  int32_t largest = 0;
-  for (int64_t i = 0; i < n; i++)
-    largest = cpu_larger(largest, elements[i] & 0x7fffffff);
-  return largest;
+static int32_t absolute_maximum32(const float *elements, int64_t n) {
+  int32_t lanes[CPU_CHUNK] = {0};
+  float rest[CPU_CHUNK];
+  int64_t i = 0;
+  for (; i + CPU_CHUNK <= n; i += CPU_CHUNK)
+    cpu_magnitudes(lanes, elements + i);
+  if (i < n) {
+    cpu_load(CPU_FLOAT32, rest, elements, i, n - i);
+    cpu_magnitudes(lanes, rest);
+  }
+  return (int32_t)fl_float_bits(cpu_largest_magnitude(lanes));
 }
 
 /* Of elements [begin, end) of a row, as a float's bits. */
 static int32_t absolute_maximum(cpu_dtype dtype, const void *row, int64_t begin, int64_t end) {
   int64_t n = end - begin;
   if (dtype == CPU_FLOAT32)
-    return absolute_maximum32((const int32_t *)row + begin, n);
+    return absolute_maximum32((const float *)row + begin, n);
   uint16_t largest = (uint16_t)absolute_maximum16((const int16_t *)row + begin, n);
   return (int32_t)fl_float_bits(dtype == CPU_FLOAT16 ? fl_f16_to_float(largest) : fl_bf16_to_float(largest));
 }
@@ -74,7 +94,7 @@ static float scale_of_tensor(const cpu_quant *quant) {
 
 /* ----------------------------------------------------------------------------------------------------------- codes */
 
-static const cpu_codes8 e4m3fnuz = {0x43600000, 120 << 23, true};
+static const cpu_codes8 e4m3fnuz = {0x43600000, 120 << 23, 0x1p20f + 372, true};
 
 /* CPU_NAN_CODE is none of this type, whose largest value has no code that high. */
 static __attribute__((noinline)) void make_fnuz(uint8_t *q, int64_t n) {
@@ -82,8 +102,9 @@ static __attribute__((noinline)) void make_fnuz(uint8_t *q, int64_t n) {
     q[i] = q[i] == 0x80 ? 0 : q[i] == CPU_NAN_CODE ? 0x80 : q[i];
 }
 
-/* What becomes of values: float8 codes, or int8 codes, the last by a zero point. */
-typedef enum scaling { TIMES, DIVIDED, BY_COLUMN, INT8_TIMES, INT8_DIVIDED, SHIFTED, N_SCALINGS } scaling;
+/* What becomes of values: float8 codes, of values that are within the type's by TIMES_WITHIN; or int8 codes, the last
+ * by a zero point. */
+typedef enum scaling { TIMES, TIMES_WITHIN, DIVIDED, BY_COLUMN, INT8_TIMES, INT8_DIVIDED, SHIFTED, N_SCALINGS } scaling;
 
 /* What decides on the instructions. */
 typedef struct quant_form {
@@ -113,13 +134,10 @@ CPU_TEMPLATE uint32_t shifted_code(float value, int32_t azp) {
   return (uint32_t)(int32_t)(least < 127.0 ? least : 127.0);
 }
 
-CPU_TEMPLATE uint32_t code_of(scaling how, const quant_range *r, float value, float scale) {
-  return how == TIMES          ? cpu_code8(r->to, value * r->reciprocal)
-         : how == DIVIDED      ? cpu_code8(r->to, value / r->scale)
-         : how == BY_COLUMN    ? cpu_code8(r->to, value * (1.0f / scale))
-         : how == INT8_TIMES   ? cpu_int8_code(value * r->reciprocal)
-         : how == INT8_DIVIDED ? cpu_int8_code(value / r->scale)
-                               : shifted_code(value / r->scale, r->azp);
+CPU_TEMPLATE float scaled(scaling how, const quant_range *r, float value, float scale) {
+  return how == BY_COLUMN                                           ? value * (1.0f / scale)
+         : how == TIMES || how == TIMES_WITHIN || how == INT8_TIMES ? value * r->reciprocal
+                                                                    : value / r->scale;
 }
 
 /* The `n` elements from `first` on. */
@@ -128,14 +146,22 @@ CPU_TEMPLATE void quantise_chunk(quant_form form, const quant_range *r, int64_t 
   uint32_t q[CPU_CHUNK];
   if (r->next)
     cpu_prefetch_chunk(form.dtype, r->next, first);
-  cpu_load(form.dtype, values, r->x, first, n);
+  const bool apart = form.scaling < BY_COLUMN && cpu_load_apart(form.dtype, values, r->x, first, n);
+  if (!apart)
+    cpu_load(form.dtype, values, r->x, first, n);
   if (form.scaling == BY_COLUMN)
     cpu_load(CPU_FLOAT32, scales, r->scales, first, n);
   for (int i = 0; i < CPU_CHUNK; i++)
-    q[i] = code_of(form.scaling, r, values[i], scales[i]);
+    values[i] = scaled(form.scaling, r, values[i], scales[i]);
+  if (form.scaling < INT8_TIMES) {
+    cpu_store_codes8(r->to, form.scaling == TIMES_WITHIN, r->q, first, values, n, apart, r->around);
+    if (r->to.fnuz)
+      make_fnuz(r->q + first, n);
+    return;
+  }
+  for (int i = 0; i < CPU_CHUNK; i++)
+    q[i] = form.scaling == SHIFTED ? shifted_code(values[i], r->azp) : cpu_int8_code(values[i]);
   cpu_store_codes(r->q, first, q, n, r->around);
-  if (r->to.fnuz)
-    make_fnuz(r->q + first, n);
 }
 
 CPU_TEMPLATE void quantise_as(quant_form form, const quant_range *given) {
@@ -156,6 +182,7 @@ typedef void (*quantise_fn)(const quant_range *range);
   }
 #define QUANTISE_ALL(type, dtype)                                                                                      \
   QUANTISE(type##_times, dtype, TIMES)                                                                                 \
+  QUANTISE(type##_times_within, dtype, TIMES_WITHIN)                                                                   \
   QUANTISE(type##_divided, dtype, DIVIDED)                                                                             \
   QUANTISE(type##_by_column, dtype, BY_COLUMN)                                                                         \
   QUANTISE(type##_int8_times, dtype, INT8_TIMES)                                                                       \
@@ -166,28 +193,32 @@ QUANTISE_ALL(float16, CPU_FLOAT16)
 QUANTISE_ALL(bfloat16, CPU_BFLOAT16)
 
 static const quantise_fn quantise[CPU_N_DTYPES][N_SCALINGS] = {
-    [CPU_FLOAT32] = {float32_times, float32_divided, float32_by_column, float32_int8_times, float32_int8_divided,
-                     float32_shifted},
-    [CPU_FLOAT16] = {float16_times, float16_divided, float16_by_column, float16_int8_times, float16_int8_divided,
-                     float16_shifted},
-    [CPU_BFLOAT16] = {bfloat16_times, bfloat16_divided, bfloat16_by_column, bfloat16_int8_times, bfloat16_int8_divided,
-                      bfloat16_shifted},
+    [CPU_FLOAT32] = {float32_times, float32_times_within, float32_divided, float32_by_column, float32_int8_times,
+                     float32_int8_divided, float32_shifted},
+    [CPU_FLOAT16] = {float16_times, float16_times_within, float16_divided, float16_by_column, float16_int8_times,
+                     float16_int8_divided, float16_shifted},
+    [CPU_BFLOAT16] = {bfloat16_times, bfloat16_times_within, bfloat16_divided, bfloat16_by_column, bfloat16_int8_times,
+                      bfloat16_int8_divided, bfloat16_shifted},
 };
 
 /* ------------------------------------------------------------------------------------------------------------ rows */
 
-/* The row behind the present one of x, where results are written around the caches: x comes from memory then. */
+/* The row behind the present one of x, if a cache has room for both: the first, in which its largest magnitude is found
+ * in half of the time; or the second, where results are written around the caches, as x comes from memory then. */
 static const char *next_row(const cpu_rows *rows, int64_t bytes) {
-  const int64_t most = 256 << 10; /* what goes into a second cache */
-  if (!rows->around || !rows->n_dims || bytes > most)
+  const int64_t most = rows->around ? 256 << 10 : 16 << 10;
+  if (!rows->n_dims || bytes > most)
     return NULL;
   return (const char *)rows->at[0] + rows->stride[0][rows->n_dims - 1];
 }
 
+/* Values are within the largest where that has made the scale: then this is smaller than that of an infinite magnitude,
+ * which is infinite or what the upper bound makes of it. NaN is not. */
 static void quantise_row(const void *user, const cpu_rows *rows) {
   const cpu_quant *quant = user;
   const quantise_fn *run = quantise[quant->dtype];
   float *scales = rows->at[2]; /* of a row of which they are computed */
+  const float beyond = scale_of(quant, (int32_t)fl_float_bits(INFINITY));
   quant_range r = {.x = rows->at[0],
                    .q = rows->at[1],
                    .end = quant->hidden,
@@ -207,7 +238,8 @@ static void quantise_row(const void *user, const cpu_rows *rows) {
     else if (quant->mode != CPU_QUANT_TENSOR)
       scales[tile] = r.scale = scale_of(quant, absolute_maximum(quant->dtype, r.x, r.begin, r.end));
     r.reciprocal = 1.0f / r.scale;
-    run[quant->mode == CPU_QUANT_GROUP ? DIVIDED : TIMES](&r);
+    const bool within = quant->mode != CPU_QUANT_STATIC && r.scale < beyond;
+    run[quant->mode == CPU_QUANT_GROUP ? DIVIDED : within ? TIMES_WITHIN : TIMES](&r);
   }
   if (quant->mode == CPU_QUANT_TOKEN && !quant->hidden)
     scales[0] = scale_of(quant, 0);
