@@ -480,6 +480,52 @@ START_TEST(O6_a_position_out_of_range_is_a_bad_argument_and_nothing_is_written) 
 }
 END_TEST
 
+/* -------------------------------------------------------------------------------------- results that outgrow caches */
+
+/* Lines of the caches in whole; heads of which some passes through, with tails of chunks; second elements that begin
+ * inside a line; and elements that alternate. */
+static const struct {
+  const char *call, *in[2], *out[2];
+} large_calls[] = {
+    {"apply_rotary_emb x=f2x2100x32x128 cos=f2100x64 sin=f2100x64", {"x"}, {"out"}},
+    {"apply_rotary_emb x=f2x3800x32x72 cos=f3800x36 sin=f3800x36", {"x"}, {"out"}},
+    {"rotary_embedding query=f3500x32x128 key=f3500x8x128 cos=f64x48 sin=f64x48 position_ids=l3500%64 "
+     "rope_dim_offset=16",
+     {"query", "key"},
+     {"query_out", "key_out"}},
+    {"mrope query=f4300x32x128 cos=f64x56 sin=f64x56 position_ids=i3x4300%64 mrope_section=16,20,20 interleaved=true",
+     {"query"},
+     {"query_out"}},
+};
+
+/* Of 64 MiB and more. Where they are written around the caches, which wants aligned memory, they are what they are in
+ * place. */
+START_TEST(a_rotation_of_much_is_that_in_place) {
+  op_case *made = op_case_make(large_calls[_i].call, float32, 0);
+  const char *op = made->schema->op_name, *const *in = large_calls[_i].in, *const *out = large_calls[_i].out;
+  ck_assert_int_eq(op_case_check(made), FL_OK);
+  for (int i = 0; i < 2 && out[i]; i++) {
+    DLTensor *result = op_case_tensor(made, out[i]);
+    free(result->data);
+    result->data = aligned_alloc(64, (size_t)count(result) * sizeof(float));
+    ck_assert_ptr_nonnull(result->data);
+  }
+  op_case_run(made, "default.flagos");
+  op_case *in_place = op_case_make(large_calls[_i].call, float32, 0);
+  ck_assert_int_eq(op_case_check(in_place), FL_OK);
+  for (int i = 0; i < 2 && out[i]; i++)
+    *op_case_value(in_place, out[i]) = *op_case_value(in_place, in[i]);
+  check_call(op, "default.flagos", in_place->values, made->schema->n_arguments + made->schema->n_results);
+  for (int i = 0; i < 2 && out[i]; i++) {
+    const DLTensor *result = op_case_tensor(made, out[i]);
+    ck_assert_msg(!memcmp(result->data, op_case_tensor(in_place, in[i])->data, (size_t)count(result) * sizeof(float)),
+                  "%s of %s differs", out[i], op);
+  }
+  op_case_free(made);
+  op_case_free(in_place);
+}
+END_TEST
+
 static void add_tests(TCase *tests) {
   tcase_add_checked_fixture(tests, load_plugin, NULL);
   tcase_add_loop_test(tests, O2_O4_apply_rotary_emb_rounds_each_step_or_once_for_any_rank_and_stride, 0, 6);
@@ -495,6 +541,8 @@ static void add_tests(TCase *tests) {
   tcase_add_loop_test(tests, O6_bad_arguments_of_fused_qk_norm_rope_and_mrope_are_refused_with_a_reason, 0,
                       sizeof refused / sizeof refused[0]);
   tcase_add_loop_test(tests, O6_a_position_out_of_range_is_a_bad_argument_and_nothing_is_written, 0, 2);
+  tcase_add_loop_test(tests, a_rotation_of_much_is_that_in_place, 0,
+                      loop_cases(sizeof large_calls / sizeof large_calls[0]));
 }
 
 int main(void) {

@@ -21,6 +21,7 @@ typedef struct cpu_rotary {
   cpu_dtype rounding;           /* what is rounded to between steps: `dtype`, or float32 for none */
   int64_t tokens, pairs, offset;
   bool interleaved, inverse;
+  bool around;        /* the caches: where results are written that none would hold, in whole lines */
   cpu_heads heads[2]; /* query, then key; `in` is NULL where there is none */
   const char *cos, *sin;
   int64_t cos_stride, sin_stride; /* bytes from one position to the next */

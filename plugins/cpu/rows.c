@@ -2,7 +2,11 @@
 #include "plugins/cpu/rows.h"
 #include "plugins/cpu/parallel.h"
 
+#include <stdatomic.h>
 #include <unistd.h>
+#ifdef __x86_64__
+#include <cpuid.h>
+#endif
 
 typedef struct rows_loop {
   cpu_rows begin;
@@ -16,26 +20,58 @@ static fl_status run_range(void *user, int64_t first, int64_t end) {
   cpu_rows_skip(&rows, first);
   for (int64_t i = first; i < end; i++, cpu_rows_next(&rows))
     loop->row(loop->user, &rows);
-#ifdef __SSE2__
-  if (rows.around)
-    __builtin_ia32_sfence(); /* who sees that the range is done sees its results */
-#endif
+  cpu_rows_written(rows.around);
   return FL_OK;
 }
 
-/* Results that the last cache cannot hold would only drive out of it what others need. What lies in no cache is read
- * before it is written, which writing around them saves, where there are instructions for it. */
-static bool outgrows_caches(int64_t bytes) {
-#ifdef __SSE2__
+#ifdef __x86_64__
+/* Bytes of the last cache that a core reaches. Of AMD's processors, which have several, sysconf tells those of all
+ * together before glibc 2.37. */
+static int64_t ask_for_last_cache(void) {
+  unsigned a, b, c, d;
+  if (!__get_cpuid_count(0x8000001d, 3, &a, &b, &c, &d) || !(a & 31)) /* no AMD processor, or no third level */
+    return sysconf(_SC_LEVEL3_CACHE_SIZE);
+  int64_t ways = (b >> 22) + 1, partitions = (b >> 12 & 1023) + 1, line = (b & 4095) + 1, sets = (int64_t)c + 1;
+  return ways * partitions * line * sets;
+}
+
+/* Once: in a virtual machine the answer may take longer than a few megabytes. */
+static int64_t last_cache(void) {
+  static _Atomic int64_t known;
+  int64_t bytes = atomic_load_explicit(&known, memory_order_relaxed);
+  if (!bytes) {
+    bytes = ask_for_last_cache();
+    atomic_store_explicit(&known, bytes, memory_order_relaxed);
+  }
+  return bytes;
+}
+#endif
+
+bool cpu_rows_outgrow_caches(int64_t bytes) {
+#ifdef __x86_64__
   const int64_t never = 4 << 20; /* smaller than any: not worth a question */
-  return bytes > never && bytes > sysconf(_SC_LEVEL3_CACHE_SIZE);
+  return bytes > never && bytes >= last_cache();
 #else
   return (void)bytes, false;
 #endif
 }
 
-fl_status cpu_rows_run(int n_tensors, DLTensor *const *tensors, cpu_row_cost cost, cpu_row_fn row, const void *user) {
-  rows_loop loop = {cpu_rows_begin(n_tensors, tensors), row, user};
-  loop.begin.around = outgrows_caches(loop.begin.left * cost.written);
+void cpu_rows_written(bool around) {
+#ifdef __x86_64__
+  if (around)
+    __builtin_ia32_sfence();
+#else
+  (void)around;
+#endif
+}
+
+fl_status cpu_rows_walk(const cpu_rows *rows, cpu_row_cost cost, cpu_row_fn row, const void *user) {
+  rows_loop loop = {*rows, row, user};
+  loop.begin.around = cpu_rows_outgrow_caches(loop.begin.left * cost.written);
   return cpu_parallel_for(loop.begin.left, cpu_grain(cost.work), run_range, &loop);
+}
+
+fl_status cpu_rows_run(int n_tensors, DLTensor *const *tensors, cpu_row_cost cost, cpu_row_fn row, const void *user) {
+  cpu_rows rows = cpu_rows_begin(n_tensors, tensors);
+  return cpu_rows_walk(&rows, cost, row, user);
 }

@@ -38,6 +38,14 @@ static inline cpu_rows cpu_rows_begin(int n_tensors, DLTensor *const *tensors) {
   return rows;
 }
 
+/* A walk over the other leading dimensions: its rows are all rows of the last one. Of rows that have just begun. */
+static inline cpu_rows cpu_rows_without_last(const cpu_rows *rows) {
+  cpu_rows others = *rows;
+  int64_t last = others.shape[--others.n_dims];
+  others.left = last ? others.left / last : 0;
+  return others;
+}
+
 static inline void cpu_rows_next(cpu_rows *rows) {
   rows->left--;
   for (int d = rows->n_dims - 1; d >= 0; d--) {
@@ -83,6 +91,17 @@ enum { CPU_WORK_EXP = 3 };
 
 /* Calls `row` for every row, in several threads where there are enough of them. */
 fl_status cpu_rows_run(int n_tensors, DLTensor *const *tensors, cpu_row_cost cost, cpu_row_fn row, const void *user);
+
+/* The same for the rows that are left of a walk. */
+fl_status cpu_rows_walk(const cpu_rows *rows, cpu_row_cost cost, cpu_row_fn row, const void *user);
+
+/* Are results of so many bytes written around the caches? They are if the last cache cannot hold them: they would only
+ * drive out of it what others need. What lies in no cache is read before it is written, which writing around them
+ * saves, where there are instructions for it. */
+bool cpu_rows_outgrow_caches(int64_t bytes);
+
+/* Ends a range of results, written around the caches or not: who sees that the range is done sees them. */
+void cpu_rows_written(bool around);
 
 /* So many steps of a loop, of `work` each as above, take ten microseconds or more: its grain. */
 static inline int64_t cpu_grain(int64_t work) {

@@ -117,6 +117,20 @@ CPU_TEMPLATE float cpu_round(cpu_dtype dtype, float value) {
                                 : value;
 }
 
+/* The same of a chunk, but that a NaN may lose what bits the type does not have. */
+CPU_TEMPLATE void cpu_round_chunk(cpu_dtype dtype, float *values) {
+#if defined __AVX512F__ || defined __F16C__
+  if (dtype == CPU_FLOAT16) {
+    char halves[2 * CPU_CHUNK];
+    cpu_narrow_float16(halves, values);
+    cpu_widen_float16(values, halves);
+    return;
+  }
+#endif
+  for (int i = 0; i < CPU_CHUNK; i++)
+    values[i] = cpu_round(dtype, values[i]);
+}
+
 CPU_TEMPLATE void cpu_widen(cpu_dtype dtype, float *to, const char *from) {
   if (dtype == CPU_FLOAT32)
     cpu_copy_float32((char *)to, from);

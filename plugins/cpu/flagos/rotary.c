@@ -15,8 +15,8 @@
 
 /* cos and sin of one token for pairs first to first + n - 1. */
 typedef struct rotary_angles {
+  _Alignas(64) float cos[CPU_BLOCK], sin[CPU_BLOCK]; /* from n on to the end of a chunk 0 */
   int64_t first, n;
-  float cos[CPU_BLOCK], sin[CPU_BLOCK]; /* from n on to the end of a chunk 0 */
 } rotary_angles;
 
 /* What stands in the tables as what is multiplied with. */
@@ -53,101 +53,145 @@ typedef struct rotary_form {
   bool interleaved;
 } rotary_form;
 
-/* First and second elements of n pairs from `pair` on; of the interleaved form, 2 n elements that alternate. */
-CPU_TEMPLATE void load_pairs(rotary_form form, const cpu_rotary *rotary, float *x1, float *x2, const void *in,
-                             int64_t pair, int64_t n) {
+/* Heads that lie a stride apart and are rotated by the same angles. */
+typedef struct rotary_run {
+  const char *in;
+  char *out;
+  int64_t n, in_head, out_head; /* strides in bytes */
+  int64_t passing;              /* elements of a head of which some pass through, or 0 */
+  bool around;                  /* the caches */
+} rotary_run;
+
+/* First and second elements of pairs i to i + n - 1, of which the second lie `apart` elements behind the first; of the
+ * interleaved form, 2 n elements that alternate. */
+CPU_TEMPLATE void load_pairs(rotary_form form, float *x1, float *x2, const char *in, int64_t apart, int64_t i,
+                             int64_t n) {
   float both[2 * CPU_CHUNK];
-  int64_t first = rotary->offset + pair, more = 2 * n - CPU_CHUNK;
+  int64_t more = 2 * n - CPU_CHUNK;
   if (!form.interleaved) {
-    cpu_load(form.dtype, x1, in, first, n);
-    cpu_load(form.dtype, x2, in, first + rotary->pairs, n);
+    cpu_load(form.dtype, x1, in, i, n);
+    cpu_load(form.dtype, x2, in, i + apart, n);
     return;
   }
-  cpu_load(form.dtype, both, in, first + pair, more < 0 ? 2 * n : CPU_CHUNK);
-  cpu_load(form.dtype, both + CPU_CHUNK, in, first + pair + CPU_CHUNK, more < 0 ? 0 : more);
-  for (int i = 0; i < CPU_CHUNK; i++) {
-    x1[i] = both[2 * i];
-    x2[i] = both[2 * i + 1];
+  cpu_load(form.dtype, both, in, 2 * i, more < 0 ? 2 * n : CPU_CHUNK);
+  cpu_load(form.dtype, both + CPU_CHUNK, in, 2 * i + CPU_CHUNK, more < 0 ? 0 : more);
+  for (int lane = 0; lane < CPU_CHUNK; lane++) {
+    x1[lane] = both[2 * lane];
+    x2[lane] = both[2 * lane + 1];
   }
 }
 
-CPU_TEMPLATE void store_pairs(rotary_form form, const cpu_rotary *rotary, const float *x1, const float *x2, void *out,
-                              int64_t pair, int64_t n) {
+CPU_TEMPLATE void store_pairs(rotary_form form, const float *x1, const float *x2, char *out, int64_t apart, int64_t i,
+                              int64_t n, bool around) {
   float both[2 * CPU_CHUNK];
-  int64_t first = rotary->offset + pair, more = 2 * n - CPU_CHUNK;
+  int64_t more = 2 * n - CPU_CHUNK;
   if (!form.interleaved) {
-    cpu_store(form.dtype, out, first, x1, n);
-    cpu_store(form.dtype, out, first + rotary->pairs, x2, n);
+    cpu_store_around(form.dtype, out, i, x1, n, around);
+    cpu_store_around(form.dtype, out, i + apart, x2, n, around);
     return;
   }
-  for (int i = 0; i < CPU_CHUNK; i++) {
-    both[2 * i] = x1[i];
-    both[2 * i + 1] = x2[i];
+  for (int lane = 0; lane < CPU_CHUNK; lane++) {
+    both[2 * lane] = x1[lane];
+    both[2 * lane + 1] = x2[lane];
   }
-  cpu_store(form.dtype, out, first + pair, both, more < 0 ? 2 * n : CPU_CHUNK);
-  cpu_store(form.dtype, out, first + pair + CPU_CHUNK, both + CPU_CHUNK, more < 0 ? 0 : more);
+  cpu_store_around(form.dtype, out, 2 * i, both, more < 0 ? 2 * n : CPU_CHUNK, around);
+  cpu_store_around(form.dtype, out, 2 * i + CPU_CHUNK, both + CPU_CHUNK, more < 0 ? 0 : more, around);
 }
 
 /* x1, x2 = x1 cos - x2 sin, x2 cos + x1 sin, of pairs i to i + n - 1 of the angles. */
-CPU_TEMPLATE void rotate_chunk(rotary_form form, const cpu_rotary *rotary, const rotary_angles *angles, const void *in,
-                               void *out, int64_t i, int64_t n) {
+CPU_TEMPLATE void rotate_chunk(rotary_form form, const rotary_angles *angles, const char *in, char *out, int64_t apart,
+                               int64_t i, int64_t n, bool around) {
   const float *cos = angles->cos + i, *sin = angles->sin + i;
-  float x1[CPU_CHUNK], x2[CPU_CHUNK];
-  load_pairs(form, rotary, x1, x2, in, angles->first + i, n);
+  float x1[CPU_CHUNK], x2[CPU_CHUNK], a[CPU_CHUNK], b[CPU_CHUNK], c[CPU_CHUNK], d[CPU_CHUNK];
+  load_pairs(form, x1, x2, in, apart, i, n);
   for (int lane = 0; lane < CPU_CHUNK; lane++) {
-    float a = cpu_round(form.rounding, x1[lane] * cos[lane]), b = cpu_round(form.rounding, x2[lane] * sin[lane]);
-    float c = cpu_round(form.rounding, x2[lane] * cos[lane]), d = cpu_round(form.rounding, x1[lane] * sin[lane]);
-    x1[lane] = a - b;
-    x2[lane] = c + d;
+    a[lane] = x1[lane] * cos[lane];
+    b[lane] = x2[lane] * sin[lane];
+    c[lane] = x2[lane] * cos[lane];
+    d[lane] = x1[lane] * sin[lane];
   }
-  store_pairs(form, rotary, x1, x2, out, angles->first + i, n);
+  cpu_round_chunk(form.rounding, a);
+  cpu_round_chunk(form.rounding, b);
+  cpu_round_chunk(form.rounding, c);
+  cpu_round_chunk(form.rounding, d);
+  for (int lane = 0; lane < CPU_CHUNK; lane++) {
+    x1[lane] = a[lane] - b[lane];
+    x2[lane] = c[lane] + d[lane];
+  }
+  store_pairs(form, x1, x2, out, apart, i, n, around);
 }
 
-CPU_TEMPLATE void rotate_head(rotary_form form, const cpu_rotary *rotary, const rotary_angles *angles, const void *in,
-                              void *out) {
-  int64_t i = 0, n = angles->n;
-  for (; i + CPU_CHUNK <= n; i += CPU_CHUNK)
-    rotate_chunk(form, rotary, angles, in, out, i, CPU_CHUNK);
-  if (i < n)
-    rotate_chunk(form, rotary, angles, in, out, i, n - i);
+/* One head after the other: chunk after chunk of all heads is faster in the caches and slower in memory. */
+CPU_TEMPLATE void rotate_heads(rotary_form form, rotary_run heads, const cpu_rotary *rotary,
+                               const rotary_angles *angles) {
+  int64_t n = angles->n, whole = n - n % CPU_CHUNK, apart = rotary->pairs;
+  int64_t first = (rotary->offset + (form.interleaved ? 2 : 1) * angles->first) * cpu_dtype_size(form.dtype);
+  for (; heads.n > 0; heads.n--, heads.in += heads.in_head, heads.out += heads.out_head) {
+    for (int64_t i = 0; i < whole; i += CPU_CHUNK)
+      rotate_chunk(form, angles, heads.in + first, heads.out + first, apart, i, CPU_CHUNK, heads.around);
+    if (whole < n)
+      rotate_chunk(form, angles, heads.in + first, heads.out + first, apart, whole, n - whole, heads.around);
+    if (heads.passing)
+      cpu_rotary_pass_through(rotary, heads.passing, heads.in, heads.out);
+  }
 }
 
-CPU_TEMPLATE void rotate(cpu_dtype dtype, const cpu_rotary *rotary, const rotary_angles *angles, const void *in,
-                         void *out) {
+CPU_TEMPLATE void rotate(cpu_dtype dtype, const rotary_run *heads, const cpu_rotary *rotary,
+                         const rotary_angles *angles) {
   if (rotary->interleaved && rotary->rounding == CPU_FLOAT32)
-    rotate_head((rotary_form){dtype, CPU_FLOAT32, true}, rotary, angles, in, out);
+    rotate_heads((rotary_form){dtype, CPU_FLOAT32, true}, *heads, rotary, angles);
   else if (rotary->interleaved)
-    rotate_head((rotary_form){dtype, dtype, true}, rotary, angles, in, out);
+    rotate_heads((rotary_form){dtype, dtype, true}, *heads, rotary, angles);
   else if (rotary->rounding == CPU_FLOAT32)
-    rotate_head((rotary_form){dtype, CPU_FLOAT32, false}, rotary, angles, in, out);
+    rotate_heads((rotary_form){dtype, CPU_FLOAT32, false}, *heads, rotary, angles);
   else
-    rotate_head((rotary_form){dtype, dtype, false}, rotary, angles, in, out);
+    rotate_heads((rotary_form){dtype, dtype, false}, *heads, rotary, angles);
 }
 
-static void rotate_pairs(const cpu_rotary *rotary, const rotary_angles *angles, const void *in, void *out) {
+static void rotate_pairs(const rotary_run *heads, const cpu_rotary *rotary, const rotary_angles *angles) {
   if (rotary->dtype == CPU_FLOAT32)
-    rotate(CPU_FLOAT32, rotary, angles, in, out);
+    rotate(CPU_FLOAT32, heads, rotary, angles);
   else if (rotary->dtype == CPU_FLOAT16)
-    rotate(CPU_FLOAT16, rotary, angles, in, out);
+    rotate(CPU_FLOAT16, heads, rotary, angles);
   else
-    rotate(CPU_BFLOAT16, rotary, angles, in, out);
+    rotate(CPU_BFLOAT16, heads, rotary, angles);
 }
 
 static void rotate_token(const cpu_rotary *rotary, const cpu_heads *heads, const rotary_angles *angles, int64_t token) {
-  const char *in = heads->in + token * heads->in_token;
-  char *out = heads->out + token * heads->out_token;
-  for (int64_t head = 0; head < heads->heads; head++) {
-    rotate_pairs(rotary, angles, in, out);
-    if (!angles->first)
-      cpu_rotary_pass_through(rotary, heads->size, in, out);
-    in += heads->in_head;
-    out += heads->out_head;
-  }
+  rotary_run run = {.in = heads->in + token * heads->in_token,
+                    .out = heads->out + token * heads->out_token,
+                    .n = heads->heads,
+                    .in_head = heads->in_head,
+                    .out_head = heads->out_head,
+                    .passing = angles->first || heads->size == 2 * rotary->pairs ? 0 : heads->size,
+                    .around = rotary->around};
+  rotate_pairs(&run, rotary, angles);
+}
+
+/* Do first and second elements begin with lines of the caches in every head, if they do in one? */
+static bool whole_lines(const cpu_rotary *rotary, int64_t out_head) {
+  int64_t apart = rotary->interleaved ? 0 : rotary->pairs;
+  return ((rotary->offset | apart) * cpu_dtype_size(rotary->dtype) | out_head) % 64 == 0;
+}
+
+/* May the results be written around the caches? Not in place: there the lines have been read. */
+static bool may_go_around(const cpu_rotary *rotary, const cpu_heads *heads) {
+  int64_t place = (int64_t)((uintptr_t)heads->out | (uintptr_t)heads->out_token);
+  return !heads->in || (heads->in != heads->out && place % 64 == 0 && whole_lines(rotary, heads->out_head));
 }
 
 /* What the rotation of all heads of a token costs. */
 static int64_t work_of(const cpu_rotary *rotary, const cpu_heads *heads) {
   return heads->in ? 2 * heads->heads * heads->size * cpu_dtype_size(rotary->dtype) : 0;
+}
+
+/* Query and key of all tokens; `user` is of `body`, and `rotary` a part of it. */
+static fl_status run_tokens(cpu_rotary *rotary, fl_range_fn body, void *user) {
+  const cpu_heads *heads = rotary->heads;
+  int64_t work = work_of(rotary, &heads[0]) + work_of(rotary, &heads[1]);
+  rotary->around = may_go_around(rotary, &heads[0]) && may_go_around(rotary, &heads[1]) &&
+                   cpu_rows_outgrow_caches(rotary->tokens * work / 2);
+  return cpu_parallel_for(rotary->tokens, cpu_grain(work), body, user);
 }
 
 static fl_status embed_tokens(void *user, int64_t begin, int64_t end) {
@@ -163,6 +207,7 @@ static fl_status embed_tokens(void *user, int64_t begin, int64_t end) {
         rotate_token(rotary, &rotary->heads[1], &angles, token);
     }
   }
+  cpu_rows_written(rotary->around);
   return FL_OK;
 }
 
@@ -174,31 +219,28 @@ fl_status cpu_flagos_rotary_embedding(void *self, fl_call *call) {
   (void)self;
   if (status)
     return status;
-  int64_t work = work_of(&rotary, &rotary.heads[0]) + work_of(&rotary, &rotary.heads[1]);
-  return cpu_parallel_for(rotary.tokens, cpu_grain(work), embed_tokens, &rotary);
+  return run_tokens(&rotary, embed_tokens, &rotary);
 }
 
 typedef struct apply_job {
   cpu_rotary rotary;
-  cpu_rows rows;
+  rotary_run run; /* of the heads of one place */
 } apply_job;
 
-static fl_status apply_to_rows(void *user, int64_t begin, int64_t end) {
+static void apply_to_place(const void *user, const cpu_rows *places) {
   const apply_job *job = user;
   const cpu_rotary *rotary = &job->rotary;
-  cpu_rows rows = job->rows;
+  rotary_run run = job->run;
   rotary_angles angles;
-  cpu_rows_skip(&rows, begin);
-  for (int64_t i = begin; i < end; i++, cpu_rows_next(&rows)) {
-    int64_t place = rows.index[rows.n_dims - 2], head = rows.index[rows.n_dims - 1];
-    const char *cos = rotary->cos + place * rotary->cos_stride, *sin = rotary->sin + place * rotary->sin_stride;
-    for (int64_t first = 0; first < rotary->pairs; first += CPU_BLOCK) {
-      if (i == begin || !head || rotary->pairs > CPU_BLOCK) /* the first head's angles serve the others, too */
-        load_angles(rotary, cos, sin, first, &angles);
-      rotate_pairs(rotary, &angles, rows.at[0], rows.at[1]);
-    }
+  int64_t place = places->index[places->n_dims - 1];
+  const char *cos = rotary->cos + place * rotary->cos_stride, *sin = rotary->sin + place * rotary->sin_stride;
+  run.in = places->at[0];
+  run.out = places->at[1];
+  run.around = run.around && cpu_rows_around(places, 1);
+  for (int64_t first = 0; first < rotary->pairs; first += CPU_BLOCK) {
+    load_angles(rotary, cos, sin, first, &angles);
+    rotate_pairs(&run, rotary, &angles);
   }
-  return FL_OK;
 }
 
 /* apply_rotary_emb(x, cos, sin, is_neox_style, enable_fp32_compute) -> out */
@@ -209,9 +251,15 @@ static fl_status apply_rotary_emb(void *self, fl_call *call) {
   (void)self;
   if (status)
     return status;
-  job.rows = cpu_rows_begin(2, tensors);
-  int64_t work = 2 * x->shape[x->ndim - 1] * cpu_dtype_size(job.rotary.dtype);
-  return cpu_parallel_for(job.rows.left, cpu_grain(work), apply_to_rows, &job);
+  cpu_rows rows = cpu_rows_begin(2, tensors), places = cpu_rows_without_last(&rows);
+  int last = places.n_dims;
+  job.run = (rotary_run){.n = rows.shape[last],
+                         .in_head = rows.stride[0][last],
+                         .out_head = rows.stride[1][last],
+                         .around = whole_lines(&job.rotary, rows.stride[1][last])};
+  int64_t bytes = job.run.n * x->shape[x->ndim - 1] * cpu_dtype_size(job.rotary.dtype);
+  cpu_row_cost cost = {.work = 2 * bytes, .written = rows.at[0] == rows.at[1] ? 0 : bytes};
+  return cpu_rows_walk(&places, cost, apply_to_place, &job);
 }
 
 static fl_status embed_dual_chunk(void *user, int64_t begin, int64_t end) {
@@ -226,6 +274,7 @@ static fl_status embed_dual_chunk(void *user, int64_t begin, int64_t end) {
         rotate_token(&dual->rotary, &dual->parts[part].heads, &angles, token);
       }
     }
+  cpu_rows_written(dual->rotary.around);
   return FL_OK;
 }
 
@@ -238,8 +287,12 @@ static fl_status dual_chunk_rotary_embedding(void *self, fl_call *call) {
   (void)self;
   if (status)
     return status;
-  for (int part = 0; part < CPU_DUAL_CHUNK_PARTS; part++)
+  dual.rotary.around = true;
+  for (int part = 0; part < CPU_DUAL_CHUNK_PARTS; part++) {
     work += work_of(&dual.rotary, &dual.parts[part].heads);
+    dual.rotary.around &= may_go_around(&dual.rotary, &dual.parts[part].heads);
+  }
+  dual.rotary.around &= cpu_rows_outgrow_caches(dual.rotary.tokens * work / 2);
   return cpu_parallel_for(dual.rotary.tokens, cpu_grain(work), embed_dual_chunk, &dual);
 }
 
@@ -268,7 +321,7 @@ static void norm_rope_heads(const cpu_norm_rope *fused, const cpu_rotary *in_flo
       if (in_float->pairs > CPU_BLOCK)
         load_angles(in_float, in_float->cos + position * in_float->cos_stride,
                     in_float->sin + position * in_float->sin_stride, first, angles);
-      rotate_pairs(in_float, angles, row, row);
+      rotate_pairs(&(rotary_run){.in = (char *)row, .out = (char *)row, .n = 1}, in_float, angles);
     }
     cpu_block_types[fused->rotary.dtype].store(out, 0, row, heads->size);
   }
@@ -361,6 +414,7 @@ static fl_status mrope_tokens(void *user, int64_t begin, int64_t end) {
       for (int which = 0; which < 2 && mrope->rotary.heads[which].in; which++)
         rotate_token(&mrope->rotary, &mrope->rotary.heads[which], &angles, token);
     }
+  cpu_rows_written(mrope->rotary.around);
   return FL_OK;
 }
 
@@ -371,8 +425,7 @@ static fl_status mrope(void *self, fl_call *call) {
   (void)self;
   if (status)
     return status;
-  int64_t work = work_of(&mrope.rotary, &mrope.rotary.heads[0]) + work_of(&mrope.rotary, &mrope.rotary.heads[1]);
-  return cpu_parallel_for(mrope.rotary.tokens, cpu_grain(work), mrope_tokens, &mrope);
+  return run_tokens(&mrope.rotary, mrope_tokens, &mrope);
 }
 
 static const fl_impl ops[] = {
