@@ -120,6 +120,52 @@ START_TEST(a_split_over_threads_does_not_change_a_bit) {
 }
 END_TEST
 
+/* Results of 36 MB, in float32. */
+static const char *const large[] = {
+    "silu_and_mul x=f4400x4128",
+    "gelu x=f4400x2064",
+    "rms_norm x=f4400x2064 weight=f2064",
+    "fused_add_rms_norm x=f4400x2064 x_residual=f4400x2064 weight=f2064 epsilon=1e-6",
+    "rms_norm_gated x=f4400x2048 z=f4400x2048 weight=f2048 group_size=1024",
+    "rms_norm_gated x=f4400x2064 z=f4400x2064 weight=f2064",
+    "moe_sum x=f4400x2x2064",
+    "apply_rotary_emb x=f4400x16x128 cos=f4400x64 sin=f4400x64",
+};
+enum { N_LARGE = sizeof large / sizeof large[0] };
+
+/* Gives each result memory that begins with a line of the caches, or does not. */
+static void place_results(op_case *made, size_t offset) {
+  const fl_schema *schema = made->schema;
+  ck_assert_int_eq(op_case_check(made), FL_OK);
+  for (uint32_t i = schema->n_arguments; i < schema->n_arguments + schema->n_results; i++) {
+    owned *result = made->tensors[i];
+    void *memory = result ? aligned_alloc(64, (result->bytes + offset + 63) / 64 * 64) : NULL;
+    if (!result)
+      continue;
+    ck_assert_ptr_nonnull(memory);
+    free(result->tensor.data);
+    result->tensor.data = memory;
+    result->tensor.byte_offset = offset;
+  }
+}
+
+/* What most processors' last cache does not hold is written around it where rows begin with lines. */
+START_TEST(large_results_are_the_same_wherever_they_lie) {
+  op_case *on_lines = op_case_make(large[_i], float32, 0), *elsewhere = op_case_make(large[_i], float32, 0);
+  place_results(on_lines, 0);
+  place_results(elsewhere, 16);
+  op_case_run(on_lines, "default.flagos");
+  op_case_run(elsewhere, "default.flagos");
+  for (uint32_t i = 0; i < on_lines->schema->n_arguments + on_lines->schema->n_results; i++)
+    if (on_lines->tensors[i])
+      ck_assert_msg(!memcmp(fl_data(&on_lines->tensors[i]->tensor), fl_data(&elsewhere->tensors[i]->tensor),
+                            on_lines->tensors[i]->bytes),
+                    "%s: '%s' differs", large[_i], on_lines->schema->values[i].name);
+  op_case_free(on_lines);
+  op_case_free(elsewhere);
+}
+END_TEST
+
 /* A NaN with all of its bits set is one bit from a number once it is rounded to fewer. */
 START_TEST(a_nan_of_the_angles_stays_one) {
   static const char *const forms[] = {
@@ -154,6 +200,7 @@ END_TEST
 static void add_tests(TCase *tests) {
   tcase_add_checked_fixture(tests, load_with_odd_pool, NULL);
   tcase_add_loop_test(tests, a_split_over_threads_does_not_change_a_bit, 0, loop_cases(3 * N_CALLS));
+  tcase_add_loop_test(tests, large_results_are_the_same_wherever_they_lie, 0, loop_cases(N_LARGE));
   tcase_add_loop_test(tests, a_nan_of_the_angles_stays_one, 0, 2);
   tcase_add_loop_test(tests, one_token_is_one_range, 0, 4);
 }

@@ -78,6 +78,16 @@ static inline bool cpu_rows_around(const cpu_rows *rows, int tensor) {
   return rows->around && !((uintptr_t)rows->at[tensor] % 64);
 }
 
+/* The row behind the present one of a tensor, of so many bytes, for fetching while this one is computed with a second
+ * time: if the first cache has room for both, or the second one, where results are written around them, as rows come
+ * from memory then. Else NULL. It may lie behind the last row, and is not to be read. */
+static inline const char *cpu_rows_ahead(const cpu_rows *rows, int tensor, int64_t bytes) {
+  const int64_t most = rows->around ? 256 << 10 : 16 << 10;
+  if (!rows->at[tensor] || !rows->n_dims || bytes > most)
+    return NULL;
+  return (const char *)rows->at[tensor] + rows->stride[tensor][rows->n_dims - 1];
+}
+
 /* Computes the present row. Any thread may call it, for rows in any order. */
 typedef void (*cpu_row_fn)(const void *user, const cpu_rows *rows);
 

@@ -171,6 +171,14 @@ CPU_TEMPLATE void cpu_load_other(cpu_dtype results, cpu_dtype dtype, float *to, 
     to[i] = to[i] != to[i] ? fl_float_from_bits(0x7fc00000u) : to[i];
 }
 
+/* While a row that lies in a cache is computed with, the next one can come there: else memory waits for the processor,
+ * and the other way round. `next` may be any address. */
+CPU_TEMPLATE void cpu_prefetch_chunk(cpu_dtype dtype, const char *next, int64_t first) {
+  int64_t item = cpu_dtype_size(dtype);
+  for (int64_t at = 0; at < CPU_CHUNK * item; at += 64)
+    __builtin_prefetch(next + first * item + at);
+}
+
 CPU_TEMPLATE void cpu_store(cpu_dtype dtype, void *row, int64_t first, const float *from, int64_t n) {
   _Alignas(64) char part[CPU_CHUNK * sizeof(float)];
   char *to = (char *)row + first * cpu_dtype_size(dtype);

@@ -7,14 +7,6 @@
 
 #include "plugins/cpu/flagos/chunk.h"
 
-/* While a row that lies in a cache is computed with, the next one can come there: else memory waits for the processor,
- * and the other way round. `next` may be any address. */
-CPU_TEMPLATE void cpu_prefetch_chunk(cpu_dtype dtype, const char *next, int64_t first) {
-  int64_t item = cpu_dtype_size(dtype);
-  for (int64_t at = 0; at < CPU_CHUNK * item; at += 64)
-    __builtin_prefetch(next + first * item + at);
-}
-
 /* Loads a chunk apart where that is cheaper, else nothing: elements 0, 2, 4, ... before 1, 3, 5, ... Words of two
  * bfloat16 numbers are these at once, but for a shift and a mask; and codes can be put in order as they are packed. */
 CPU_TEMPLATE bool cpu_load_apart(cpu_dtype dtype, float *to, const void *row, int64_t first, int64_t n) {

@@ -203,15 +203,6 @@ static const quantise_fn quantise[CPU_N_DTYPES][N_SCALINGS] = {
 
 /* ------------------------------------------------------------------------------------------------------------ rows */
 
-/* The row behind the present one of x, if a cache has room for both: the first, in which its largest magnitude is found
- * in half of the time; or the second, where results are written around the caches, as x comes from memory then. */
-static const char *next_row(const cpu_rows *rows, int64_t bytes) {
-  const int64_t most = rows->around ? 256 << 10 : 16 << 10;
-  if (!rows->n_dims || bytes > most)
-    return NULL;
-  return (const char *)rows->at[0] + rows->stride[0][rows->n_dims - 1];
-}
-
 /* Values are within the largest where that has made the scale: then this is smaller than that of an infinite magnitude,
  * which is infinite or what the upper bound makes of it. NaN is not. */
 static void quantise_row(const void *user, const cpu_rows *rows) {
@@ -222,7 +213,7 @@ static void quantise_row(const void *user, const cpu_rows *rows) {
   quant_range r = {.x = rows->at[0],
                    .q = rows->at[1],
                    .end = quant->hidden,
-                   .next = next_row(rows, quant->hidden * cpu_dtype_size(quant->dtype)),
+                   .next = cpu_rows_ahead(rows, 0, quant->hidden * cpu_dtype_size(quant->dtype)),
                    .around = cpu_rows_around(rows, 1) && quant->type->code == FL_DTYPE_FLOAT8_E4M3FN,
                    .to = quant->type->code == FL_DTYPE_FLOAT8_E4M3FNUZ ? e4m3fnuz : cpu_e4m3fn};
   if (quant->mode == CPU_QUANT_STATIC && quant->columns == 1 && quant->column_step == 1) {
@@ -316,7 +307,7 @@ static void int8_row(const void *user, const cpu_rows *rows) {
   quant_range r = {.x = rows->at[0],
                    .q = rows->at[1],
                    .end = quant->hidden,
-                   .next = next_row(rows, quant->hidden * cpu_dtype_size(quant->dtype)),
+                   .next = cpu_rows_ahead(rows, 0, quant->hidden * cpu_dtype_size(quant->dtype)),
                    .around = cpu_rows_around(rows, 1),
                    .scale = quant->scale,
                    .azp = quant->azp};
