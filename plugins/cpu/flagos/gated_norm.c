@@ -19,8 +19,9 @@ typedef struct gated_row {
   const void *x, *gate, *weight; /* gate and weight may be NULL */
   void *out;
   step before, after;
-  cpu_dtype weight_dtype, out_dtype; /* float32, or as x; weight_dtype: CPU_OTHER where there is none */
-  bool around;                       /* the caches: out */
+  cpu_dtype weight_dtype; /* CPU_OTHER where there is none */
+  cpu_dtype out_dtype;    /* float32, or as x */
+  bool around;            /* the caches: out */
 } gated_row;
 
 /* What decides on the instructions. */
@@ -119,8 +120,10 @@ CPU_TEMPLATE void end_as(cpu_dtype dtype, const gated_row *row, const float *kep
     end((gated_form){dtype, CPU_OTHER, NOTHING}, row, kept, scale, first, n);
   else if (row->weight_dtype == CPU_FLOAT32)
     end_with(dtype, CPU_FLOAT32, row, kept, scale, first, n);
+  else if (row->weight_dtype == CPU_FLOAT16)
+    end_with(dtype, CPU_FLOAT16, row, kept, scale, first, n);
   else
-    end_with(dtype, dtype, row, kept, scale, first, n);
+    end_with(dtype, CPU_BFLOAT16, row, kept, scale, first, n);
 }
 
 /* ------------------------------------------------------------------------------------------------------------- rows */
