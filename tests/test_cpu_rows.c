@@ -139,9 +139,9 @@ static void place_results(op_case *made, size_t offset) {
   ck_assert_int_eq(op_case_check(made), FL_OK);
   for (uint32_t i = schema->n_arguments; i < schema->n_arguments + schema->n_results; i++) {
     owned *result = made->tensors[i];
-    void *memory = result ? aligned_alloc(64, (result->bytes + offset + 63) / 64 * 64) : NULL;
     if (!result)
       continue;
+    void *memory = aligned_alloc(64, (result->bytes + offset + 63) / 64 * 64);
     ck_assert_ptr_nonnull(memory);
     free(result->tensor.data);
     result->tensor.data = memory;
