@@ -130,6 +130,8 @@ static const char *const large[] = {
     "rms_norm_gated x=f4400x2064 z=f4400x2064 weight=f2064",
     "moe_sum x=f4400x2x2064",
     "apply_rotary_emb x=f4400x16x128 cos=f4400x64 sin=f4400x64",
+    "vocab_parallel_embedding input_ids=i44x100%300 weight=f300x2064",
+    "vocab_parallel_embedding input_ids=i4400%300 weight=f200x2064 org_vocab_end=200",
 };
 enum { N_LARGE = sizeof large / sizeof large[0] };
 

@@ -69,13 +69,33 @@ typedef struct lookup {
   int64_t stride, bytes; /* from one row of the weight to the next, and of one */
 } lookup;
 
+enum { LINE = 64 }; /* of the caches */
+
+/* Of the row behind this one: where its weights are, or NULL. */
+static const char *row_ahead(const lookup *of, const cpu_rows *rows) {
+  int last = rows->n_dims - 1;
+  if (last < 0 || rows->index[last] + 1 == rows->shape[last])
+    return NULL;
+  int64_t row = row_of(&of->vocabulary, id_at(of->ids, (const char *)rows->at[0] + rows->stride[0][last]));
+  return row < 0 ? NULL : of->weight + row * of->stride;
+}
+
+/* Of whole lines, while the next row comes from memory. */
+static void copy_around(char *to, const char *from, const char *next, int64_t bytes) {
+  for (int64_t i = 0; i < bytes; i += LINE) {
+    if (next)
+      __builtin_prefetch(next + i);
+    cpu_write_around(to + i, from + i, LINE);
+  }
+}
+
 static void look_up(const void *user, const cpu_rows *rows) {
   const lookup *of = user;
   int64_t row = row_of(&of->vocabulary, id_at(of->ids, rows->at[0]));
   if (row < 0)
     memset(rows->at[1], 0, (size_t)of->bytes);
-  else if (cpu_rows_around(rows, 1) && of->bytes % 64 == 0)
-    cpu_write_around(rows->at[1], of->weight + row * of->stride, of->bytes);
+  else if (cpu_rows_around(rows, 1) && of->bytes % LINE == 0)
+    copy_around(rows->at[1], of->weight + row * of->stride, row_ahead(of, rows), of->bytes);
   else
     memcpy(rows->at[1], of->weight + row * of->stride, (size_t)of->bytes);
 }
