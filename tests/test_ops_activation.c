@@ -33,6 +33,8 @@ static const variant gated[] = {
     {"swiglustep_and_mul", 1, {F(1.3)}},
     {"situ_and_mul", 2, {F(1), NONE}},
     {"situ_and_mul", 2, {F(2.5), F(3)}},
+    {"silu_and_mul_with_clamp", 3, {F(7), F(1), F(0.3)}},
+    {"silu_and_mul_with_clamp", 3, {F(7), F(1.1), F(0)}},
 };
 enum { N_GATED = sizeof gated / sizeof gated[0] };
 
@@ -323,6 +325,7 @@ END_TEST
 
 START_TEST(activations_at_nan_and_infinity_are_what_pytorch_gives) {
   const double silu_of_1 = 1 / (1 + exp(-1)), swiglu = 14 / (1 + exp(-7 * 1.702));
+  const double clamped = 7 / (1 + exp(-7)), clamped_more = 4.6 / (1 + exp(-2.3 * 1.702));
   const struct {
     const variant *v;
     double x[6], expected[3];
@@ -332,6 +335,8 @@ START_TEST(activations_at_nan_and_infinity_are_what_pytorch_gives) {
       {&gated[4], {NAN, 1, INFINITY, 1, -INFINITY, 1}, {NAN, swiglu, NAN}}, /* no clamp from below */
       {&gated[6], {NAN, INFINITY, -INFINITY, 1, 1, 1}, {NAN, INFINITY, 0}}, /* NaN is not below a threshold */
       {&gated[8], {1, 1, 1, NAN, INFINITY, -INFINITY}, {NAN, 7 * silu_of_1, -7 * silu_of_1}},
+      {&gated[8], {NAN, INFINITY, -INFINITY, 1, 1, 1}, {NAN, clamped, NAN}},
+      {&gated[9], {NAN, INFINITY, -INFINITY, 1, 1, 1}, {NAN, clamped_more, NAN}},
       {&gated[10], {NAN, INFINITY, -INFINITY, 1, 1, 1}, {NAN, 7, NAN}}, /* clamped behind silu */
   };
   const double plain[] = {NAN, INFINITY, -INFINITY}, expected[] = {NAN, INFINITY, 0}, gelu[] = {NAN, INFINITY, NAN};

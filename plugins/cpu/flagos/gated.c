@@ -147,16 +147,17 @@ fl_status cpu_flagos_gelu_and_mul(void *self, fl_call *call) {
   return gated(call, is_tanh(&call->values[1]) ? gelu_tanh_row : gelu_row, (parameters){0});
 }
 
-/* g sigmoid(alpha g), rounded at each step, of the clamped gate; the factor is clamped and shifted by `shift`. */
-CPU_TEMPLATE float clamp_and_gate(cpu_dtype dtype, const parameters *p, float shift, float gate, float up) {
+/* g sigmoid(alpha g), rounded at each step, of the clamped gate; the factor is clamped and shifted by `shift`. `plain`:
+ * alpha is 1 and the shift 0, which leave nothing to round; and what is NaN then makes the result so. */
+CPU_TEMPLATE float clamp_and_gate(cpu_dtype dtype, const parameters *p, bool plain, float shift, float gate, float up) {
   float limit = cpu_round(dtype, p->limit), factor = vector_clamp(up, limit) + shift;
   float limited = vector_clamp_above(gate, limit);
-  float logistic = cpu_round(dtype, vector_sigmoid(cpu_round(dtype, limited * p->alpha)));
-  return cpu_round(dtype, limited * logistic) * cpu_round(dtype, factor);
+  float logistic = plain ? vector_sigmoid_factor(limited) : vector_sigmoid(cpu_round(dtype, limited * p->alpha));
+  return cpu_round(dtype, limited * cpu_round(dtype, logistic)) * (plain ? factor : cpu_round(dtype, factor));
 }
 
 CPU_TEMPLATE float swigluoai(cpu_dtype dtype, const parameters *p, float gate, float up) {
-  return clamp_and_gate(dtype, p, 1.0f, gate, up);
+  return clamp_and_gate(dtype, p, false, 1.0f, gate, up);
 }
 
 static void swigluoai_row(const void *user, const cpu_rows *rows) {
@@ -172,19 +173,28 @@ fl_status cpu_flagos_swigluoai_and_mul(void *self, fl_call *call) {
 }
 
 CPU_TEMPLATE float silu_with_clamp(cpu_dtype dtype, const parameters *p, float gate, float up) {
-  return clamp_and_gate(dtype, p, p->beta, gate, up);
+  return clamp_and_gate(dtype, p, false, p->beta, gate, up);
+}
+
+CPU_TEMPLATE float plain_silu_with_clamp(cpu_dtype dtype, const parameters *p, float gate, float up) {
+  return clamp_and_gate(dtype, p, true, p->beta, gate, up);
 }
 
 static void silu_with_clamp_row(const void *job, const cpu_rows *rows) {
   halves_row(silu_with_clamp, job, rows);
 }
 
+static void plain_silu_with_clamp_row(const void *job, const cpu_rows *rows) {
+  halves_row(plain_silu_with_clamp, job, rows);
+}
+
 /* silu_and_mul_with_clamp(x, limit, alpha, beta) -> out */
 static fl_status silu_and_mul_with_clamp(void *self, fl_call *call) {
   const fl_value *values = call->values;
   const parameters p = {.limit = (float)values[1].v.f, .alpha = (float)values[2].v.f, .beta = (float)values[3].v.f};
+  bool plain = p.alpha == 1.0f && p.beta == 0.0f;
   (void)self;
-  return gated(call, silu_with_clamp_row, p);
+  return gated(call, plain ? plain_silu_with_clamp_row : silu_with_clamp_row, p);
 }
 
 CPU_TEMPLATE float fatrelu(cpu_dtype dtype, const parameters *p, float gate, float up) {
