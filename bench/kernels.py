@@ -20,6 +20,7 @@ PLAIN = ("gelu", "gelu_new", "quick_gelu", "relu2", "fatrelu_and_mul")
 NORMS = ("rms_norm", "fused_add_rms_norm", "gemma_rms_norm", "rms_norm_gated")
 ROTARY = ("rotary_embedding", "apply_rotary_emb")
 NO_EXPONENTIAL = {*NORMS, *ROTARY, "relu2", "fatrelu_and_mul", "moe_sum", "quant_fp8", "vocab_parallel_embedding"} - {"rms_norm_gated"}
+LATENCIES = {**dict.fromkeys((*NORMS, *ROTARY), 0.2), **dict.fromkeys((*GATED, *PLAIN), 0.5)}  # of torch's, one token
 EXPERTS = ("unquantized_fused_moe",)
 RECURRENCES = {"mla_decode", "causal_conv1d", "selective_scan", "mamba_chunk_scan"}
 
@@ -145,8 +146,9 @@ def judge(row, most_threads):
     if row["us"] is None or size == "own":
         return None, None
     if size == "token":
-        limit = 0.2 if op in NORMS or op in ROTARY else 0.5
-        value = row["python_as_torch"]
+        limit, value = LATENCIES.get(op), row["python_as_torch"]
+        if not limit:
+            return None, None
         return f"≤ {limit} × torch's latency, from Python", None if value is None else 1 / value <= limit
     if size == "memory":
         return at_least(0.85, "copy", "≥ 0.85 of the copy") if row["threads"] == most_threads else (None, None)
