@@ -54,13 +54,8 @@ static bool refuse_tensor(fl_py_frame *frame, uint32_t i, PyObject *object) {
 }
 
 static bool take_other(fl_py_frame *frame, uint32_t i, PyObject *object, const fl_py_kind *kind) {
-  if (kind->route == FL_PY_NO_TENSOR) {
-    if (Py_IsNone(object) && frame->op->values[i].schema->optional) {
-      frame->values[i] = fl_none();
-      return true;
-    }
+  if (kind->route == FL_PY_NO_TENSOR)
     return refuse_tensor(frame, i, object);
-  }
   if (!frame->like)
     frame->like = object;
   if (kind->route == FL_PY_EXCHANGE)
@@ -70,8 +65,13 @@ static bool take_other(fl_py_frame *frame, uint32_t i, PyObject *object, const f
   return true;
 }
 
-/* What goes well in every call: a tensor of torch. */
+/* What goes well in every call: a tensor of torch, or None for one that need not be, which has to be told before its
+ * type is looked up: types of what is no tensor are not kept. */
 static inline bool take_tensor(fl_py_frame *frame, uint32_t i, PyObject *object) {
+  if (Py_IsNone(object) && frame->op->values[i].schema->optional) {
+    frame->values[i] = fl_none();
+    return true;
+  }
   const fl_py_kind *kind = fl_py_kind_of(Py_TYPE(object));
   const dlpack_exchange *exchange = kind->exchange;
   DLTensor *tensor = &frame->tensors[i];

@@ -74,8 +74,9 @@ static bool read_int(fl_py_frame *frame, uint32_t i, PyObject *object, fl_value 
 }
 
 static bool read_float(fl_py_frame *frame, uint32_t i, PyObject *object, fl_value *value) {
-  if (Py_TYPE(object) != &PyFloat_Type && (is_bool(object) || is_numpy_bool(object) || PyUnicode_Check(object) ||
-                                           fl_py_kind_of(Py_TYPE(object))->route != FL_PY_NO_TENSOR))
+  bool is_number = Py_TYPE(object) == &PyFloat_Type || Py_TYPE(object) == &PyLong_Type;
+  if (!is_number && (is_bool(object) || is_numpy_bool(object) || PyUnicode_Check(object) ||
+                     fl_py_kind_of(Py_TYPE(object))->route != FL_PY_NO_TENSOR))
     return refuse(frame, i, object, "float");
   double number = PyFloat_AsDouble(object);
   if (number == -1.0 && PyErr_Occurred()) {
