@@ -12,9 +12,11 @@ static const char *const schemas[] = {
     "bench_none() -> ()",
     "bench_one(Tensor x) -> ()",
     "bench_values(Tensor x, int n=3, float epsilon=1e-6, bool flag=False) -> ()",
+    "bench_optional(Tensor x, Tensor? y=None, Tensor? z=None) -> ()",
 };
-static const char *const names[] = {"bench_three", "bench_out", "bench_made",
-                                    "bench_none",  "bench_one", "bench_values"};
+static const char *const names[] = {"bench_three", "bench_out",    "bench_made",    "bench_none",
+                                    "bench_one",   "bench_values", "bench_optional"};
+enum { N_OPS = sizeof names / sizeof names[0] };
 
 static fl_status nothing(void *self, fl_call *call) {
   (void)self, (void)call;
@@ -23,7 +25,7 @@ static fl_status nothing(void *self, fl_call *call) {
 
 fl_status register_builtins(fl_registry *registry) {
   fl_status status = FL_OK;
-  for (int i = 0; !status && i < 6; i++) {
+  for (int i = 0; !status && i < N_OPS; i++) {
     const fl_op_def op = {.size = sizeof op, .schema = schemas[i]};
     const fl_impl impl = {.size = sizeof impl,
                           .op_name = names[i],

@@ -39,6 +39,7 @@ ROWS = [
     Row(
         "the same by name", "values(x, n=3, epsilon=1e-6, flag=False)", "by position", "values(x, 3, 1e-6, False)", None
     ),
+    Row("a tensor and two Nones", "optional(x, None, None)", "without them", "optional(x)", 1.2),
     Row("three numpy arrays", "three(a, b, c)", "a.__dlpack__() of each", "a_dlpack(); b_dlpack(); c_dlpack()", None),
     Row("three, as a torch op", "torch_three(x, y, z)", "a no-op registered the same way", "torch_nop(x, y, z)", 1.2),
     Row("three, as a torch op", "torch_three(x, y, z)", "a no-op by custom_op", "custom_nop(x, y, z)", 1.0),
@@ -89,7 +90,7 @@ def names(nop: str, checkout: str | None) -> tuple[dict[str, Any], dict[str, str
     found: dict[str, Any] = {}
     missing: dict[str, str] = {}
     host = flhost.default_host()
-    for name in ("three", "out", "made", "values"):
+    for name in ("three", "out", "made", "values", "optional"):
         found[name] = host.op(f"bench_{name}").call
     try:
         import borrow
