@@ -229,7 +229,7 @@ check: ## install what is missing, build, and run all tests
 # that, too.
 .PHONY: check-clang
 check-clang: ## all compiled by clang, without warnings, and the tests but for those that take longest, in build/clang
-	@$(MAKE) --no-print-directory check BUILD=$(BUILD)/clang CC=clang CFLAGS=-O1 CPU_OPTIMISE=-O1 CPU_VARIANTS='$(lastword $(CPU_VARIANTS))' COMPILED='$(TESTS:$(BUILD)/%=$(BUILD)/clang/%)' \
+	@$(MAKE) --no-print-directory check BUILD=$(BUILD)/clang CC=clang CFLAGS=-O1 CPU_OPTIMISE=-O1 CPU_VARIANTS='$(CPU_WATCHED)' COMPILED='$(TESTS:$(BUILD)/%=$(BUILD)/clang/%)' \
 	  WITHOUT='$(notdir $(LONG))'
 
 # intercept_tls_get_addr=0: the leak checker of gcc 12 guesses the size of a plugin's thread-local storage from what lies before
@@ -242,7 +242,7 @@ ASAN_LEAVES_OUT = test_verify test_judge test_cli_bench test_bench_kernels test_
 .PHONY: check-asan
 check-asan: ## nearly all tests with the address and undefined-behaviour sanitizers, in build/asan
 	@FLHOST_SAMPLE=8 ASAN_OPTIONS=detect_leaks=1:strict_string_checks=1:intercept_tls_get_addr=0 UBSAN_OPTIONS=print_stacktrace=1 CK_TIMEOUT_MULTIPLIER=6 \
-	  $(MAKE) --no-print-directory check BUILD=$(BUILD)/asan CPU_VARIANTS='$(lastword $(CPU_VARIANTS))' CFLAGS='-O1 -g1 -fno-omit-frame-pointer' \
+	  $(MAKE) --no-print-directory check BUILD=$(BUILD)/asan CPU_VARIANTS='$(CPU_WATCHED)' CFLAGS='-O1 -g1 -fno-omit-frame-pointer' \
 	  SANITIZE='-fsanitize=address,undefined -fno-sanitize-recover=undefined' WITHOUT='$(ASAN_LEAVES_OUT)'
 
 # die_after_fork=0: tests fork while other threads run, on purpose. -Wno-tsan: the fence of core/support/thread.h, which only

@@ -142,7 +142,7 @@ static void check_linear(const char *variant, int64_t m, int64_t n, int64_t k) {
 }
 
 enum { AVX2 = 1, BFLOAT16 = 2 }; /* of instruction_sets, of floats */
-static const char *const instruction_sets[] = {"baseline", "avx2", "avx512", "avx512_bf16"};
+static const char *const instruction_sets[] = {"baseline", "avx2", "avx512", "avx512_bf16", "amx"};
 
 START_TEST(every_instruction_set_computes_linear_layers) {
   ck_assert_int_eq(setenv("VLLM_FL_CPU_ISA", instruction_sets[_i], 1), 0);
@@ -183,8 +183,8 @@ static void check_linear_of(DLDataType dtype, int64_t m, int64_t n, int64_t k, i
 
 /* How many rows are few, by instruction set and type: cpu_few_rows_of there. */
 static int64_t most_rows(int variant, int type) {
-  static const int64_t rows[][3] = {{8, 8, 8}, {32, 64, 8}, {32, 64, 8}, {32, 64, 64}};
-  return type == BFLOAT16 && cpu_has_tiles() ? 8 : rows[variant][type];
+  static const int64_t rows[][3] = {{8, 8, 8}, {32, 64, 8}, {32, 64, 8}, {32, 64, 64}, {32, 64, 8}};
+  return rows[variant][type];
 }
 
 /* Numbers of rows that make tiles of all heights, and those around where they are few no more. */
@@ -517,11 +517,11 @@ END_TEST
 
 static void add_tests(TCase *tests) {
   tcase_add_test(tests, each_form_of_a_product_is_computed);
-  tcase_add_loop_test(tests, every_instruction_set_computes_linear_layers, 0, 4);
+  tcase_add_loop_test(tests, every_instruction_set_computes_linear_layers, 0, 5);
   tcase_add_test(tests, large_products_are_shared);
-  tcase_add_loop_test(tests, every_instruction_set_computes_few_rows_of_each_type, 0, 4);
-  tcase_add_loop_test(tests, every_instruction_set_computes_many_rows_of_each_type, 0, 4);
-  tcase_add_loop_test(tests, a_row_does_not_depend_on_the_few_beside_it, 0, 4);
+  tcase_add_loop_test(tests, every_instruction_set_computes_few_rows_of_each_type, 0, 5);
+  tcase_add_loop_test(tests, every_instruction_set_computes_many_rows_of_each_type, 0, 5);
+  tcase_add_loop_test(tests, a_row_does_not_depend_on_the_few_beside_it, 0, 5);
   tcase_add_test(tests, large_products_are_the_librarys);
   tcase_add_loop_test(tests, without_the_library_they_are_computed_too, 0, 3);
   if (!is_sparse()) /* for valgrind: what oneDNN generates reads behind the end of a buffer of its own */

@@ -48,7 +48,7 @@ END_TEST
 
 /* Of each instruction set that this machine has. */
 START_TEST(O5_default_agrees_with_the_golden_files_within_tolerance) {
-  static const char *const variants[] = {"baseline", "avx2", "avx512", "avx512_bf16"};
+  static const char *const variants[] = {"baseline", "avx2", "avx512", "avx512_bf16", "amx"};
   ck_assert_int_eq(setenv("VLLM_FL_CPU_ISA", variants[_i], 1), 0);
   const char *refusal = try_plugin();
   if (refusal) {
@@ -499,7 +499,7 @@ END_TEST
 static void add_tests(TCase *tests) {
   tcase_add_checked_fixture(tests, load_plugin, NULL);
   tcase_add_test(tests, O4_reference_reproduces_the_golden_files_bit_for_bit_where_they_say_so);
-  tcase_add_loop_test(tests, O5_default_agrees_with_the_golden_files_within_tolerance, 0, 4);
+  tcase_add_loop_test(tests, O5_default_agrees_with_the_golden_files_within_tolerance, 0, 5);
   tcase_add_test(tests, a_word_that_is_no_instruction_set_is_the_hosts_to_report);
   tcase_add_test(tests, every_op_has_a_reference_and_a_default_implementation_for_the_cpu);
   tcase_add_test(tests, a_refused_implementation_is_passed_on);

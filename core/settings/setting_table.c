@@ -7,7 +7,7 @@
 static const char *const prefer_words[] = {"flagos", "vendor", "reference", NULL};
 static const char *const level_words[] = {"DEBUG", "INFO", "WARNING", "ERROR", NULL};
 static const char *const probe_words[] = {"off", "new", "always", NULL};
-static const char *const isa_words[] = {"auto", "baseline", "avx2", "avx512", "avx512_bf16", NULL};
+static const char *const isa_words[] = {"auto", "baseline", "avx2", "avx512", "avx512_bf16", "amx", NULL};
 static const char *const check_words[] = {"error", "warn", "off", NULL};
 
 /* Variable, key, type, words that are allowed or what is expected, value that is built in or what none means, separator
@@ -135,7 +135,8 @@ const fl_setting_row fl_setting_table[FL_N_SETTINGS] = {
     [FL_SETTING_CPU_ISA] =
         {"VLLM_FL_CPU_ISA", NULL, &fl_type_word, isa_words, NULL, "auto", NULL, 0, 0,
          "instruction set that the optimised kernels of the CPU plugin use: auto, the best that this "
-         "machine has; or baseline, avx2, avx512 or avx512_bf16, for comparing and for finding errors; one that the "
+         "machine has; or baseline, avx2, avx512, avx512_bf16 or amx, for comparing and for finding errors; one that "
+         "the "
          "machine has not makes the plugin fail"},
     [FL_SETTING_CPU_THREADS] =
         {"VLLM_FL_CPU_THREADS", NULL, &fl_type_number, NULL, NULL, "0", NULL, 0, 0,

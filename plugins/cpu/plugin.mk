@@ -31,13 +31,17 @@ $(CPU_FLAGOS_FILES:%=$(BUILD)/obj/plugins/cpu/$(1)/%.o): $(BUILD)/obj/plugins/cp
 endef
 OBJCOPY ?= objcopy
 CPU_ARCHITECTURE := $(firstword $(subst -, ,$(shell $(CC) -dumpmachine)))
-CPU_VARIANTS_x86_64 := avx2 avx512 avx512_bf16
+CPU_VARIANTS_x86_64 := avx2 avx512 avx512_bf16 amx
 CPU_OPTIONS_baseline = $(CPU_OPTIONS_$(CPU_ARCHITECTURE))
 CPU_OPTIONS_aarch64 := -ffp-contract=fast
 CPU_OPTIONS_avx2 := -march=x86-64-v3 -ffp-contract=fast
 CPU_OPTIONS_avx512 := -march=x86-64-v4 -mprefer-vector-width=512 -ffp-contract=fast
 # All processors with products of bfloat16 have those of bytes.
 CPU_OPTIONS_avx512_bf16 := $(CPU_OPTIONS_avx512) -mavx512bf16 -mavx512vnni
+# Instructions for tiles are those that the code asks for by name, which sanitizers do not look into: CPU_WATCHED is the widest
+# variant without them.
+CPU_OPTIONS_amx := $(CPU_OPTIONS_avx512_bf16) -mamx-tile -mamx-bf16
+CPU_WATCHED = $(lastword $(filter-out amx,$(CPU_VARIANTS)))
 CPU_VARIANTS ?= $(CPU_VARIANTS_$(CPU_ARCHITECTURE))
 $(foreach variant,$(CPU_VARIANTS),$(eval $(call cpu_variant,$(variant))))
 
@@ -46,8 +50,9 @@ $(CPU_PLUGIN): $(CPU_PLUGIN_OBJECTS) $(CPU_VARIANT_OBJECTS) $(BUILD)/obj/plugins
 	@mkdir -p $(@D)
 	$(CC) $(PLUGIN_LINK) -o $@ $^ $(LINK) -lm
 
-# vector.h and conversions alone, for tests/test_cpu_math.c and tests/cross/math.c, as the plugin's instruction sets have it.
-CPU_MATH := $(foreach variant,baseline $(CPU_VARIANTS),$(BUILD)/tests/vector_math/$(variant).so)
+# vector.h and conversions alone, for tests/test_cpu_math.c and tests/cross/math.c, as the plugin's instruction sets have it
+# (those of amx are avx512_bf16's).
+CPU_MATH := $(foreach variant,baseline $(filter-out amx,$(CPU_VARIANTS)),$(BUILD)/tests/vector_math/$(variant).so)
 $(CPU_MATH): $(BUILD)/tests/vector_math/%.so: tests/vector_math/functions.c tests/vector_math/functions.h $(patsubst %,plugins/cpu/flagos/%.h,vector chunk half) plugins/cpu/plugin.mk $(BUILD)/harden.stamp
 	@mkdir -p $(@D)
 	$(CC) $(filter-out -MMD -MP,$(BASE)) $(CFLAGS) $(call cpu_flagos_flags,$*) -shared -o $@ $< $(LINK) -lm

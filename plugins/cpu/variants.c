@@ -6,8 +6,10 @@
 /* What a variant's code uses. The C library has asked processor and operating system. */
 #if defined(__x86_64__) && __has_include(<sys/platform/x86.h>)
 #include <sys/platform/x86.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
-enum { NEEDS = 16 };
+enum { NEEDS = 17 };
 static const unsigned avx2[NEEDS] = {x86_cpu_AVX,  x86_cpu_AVX2, x86_cpu_BMI1,  x86_cpu_BMI2,
                                      x86_cpu_F16C, x86_cpu_FMA,  x86_cpu_LZCNT, x86_cpu_MOVBE};
 static const unsigned avx512[NEEDS] = {x86_cpu_AVX,     x86_cpu_AVX2,     x86_cpu_BMI1,     x86_cpu_BMI2,
@@ -18,7 +20,10 @@ static const unsigned avx512_bf16[NEEDS] = {x86_cpu_AVX,      x86_cpu_AVX2,     
                                             x86_cpu_F16C,     x86_cpu_FMA,         x86_cpu_LZCNT,      x86_cpu_MOVBE,
                                             x86_cpu_AVX512F,  x86_cpu_AVX512BW,    x86_cpu_AVX512CD,   x86_cpu_AVX512DQ,
                                             x86_cpu_AVX512VL, x86_cpu_AVX512_BF16, x86_cpu_AVX512_VNNI};
-static const unsigned tiles[NEEDS] = {x86_cpu_AMX_TILE, x86_cpu_AMX_BF16};
+static const unsigned amx[NEEDS] = {
+    x86_cpu_AVX,      x86_cpu_AVX2,        x86_cpu_BMI1,        x86_cpu_BMI2,     x86_cpu_F16C,     x86_cpu_FMA,
+    x86_cpu_LZCNT,    x86_cpu_MOVBE,       x86_cpu_AVX512F,     x86_cpu_AVX512BW, x86_cpu_AVX512CD, x86_cpu_AVX512DQ,
+    x86_cpu_AVX512VL, x86_cpu_AVX512_BF16, x86_cpu_AVX512_VNNI, x86_cpu_AMX_TILE, x86_cpu_AMX_BF16};
 
 /* The header's own function shifts a 1 into the sign. */
 static bool machine_has(const unsigned *needs) {
@@ -27,17 +32,23 @@ static bool machine_has(const unsigned *needs) {
       return false;
   return true;
 }
+
+/* A process has the registers of tiles once it has asked for them, and so have its children (Linux, arch_prctl(2)). */
+static bool may_use_tiles(void) {
+  enum { ARCH_REQ_XCOMP_PERM = 0x1023, XFEATURE_XTILEDATA = 18 };
+  return !syscall(SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA);
+}
 #else
-static const unsigned avx2[1], avx512[1], avx512_bf16[1], tiles[1];
+static const unsigned avx2[1], avx512[1], avx512_bf16[1], amx[1];
 
 static bool machine_has(const unsigned *needs) {
   return !needs;
 }
-#endif
 
-bool cpu_has_tiles(void) {
-  return machine_has(tiles);
+static bool may_use_tiles(void) {
+  return false;
 }
+#endif
 
 /* Of a variant that was not compiled there are none. */
 #define LISTS(name)                                                                                                    \
@@ -47,12 +58,14 @@ LISTS(baseline);
 LISTS(avx2);
 LISTS(avx512);
 LISTS(avx512_bf16);
+LISTS(amx);
 
 /* The best first. */
 static const struct {
   cpu_variant variant;
   const unsigned *needs; /* NULL: nothing */
 } variants[] = {
+    {{"amx", __start_op_lists_amx, __stop_op_lists_amx}, amx},
     {{"avx512_bf16", __start_op_lists_avx512_bf16, __stop_op_lists_avx512_bf16}, avx512_bf16},
     {{"avx512", __start_op_lists_avx512, __stop_op_lists_avx512}, avx512},
     {{"avx2", __start_op_lists_avx2, __stop_op_lists_avx2}, avx2},
@@ -61,7 +74,8 @@ static const struct {
 enum { N_VARIANTS = sizeof variants / sizeof variants[0] };
 
 static bool runs(int i) {
-  return variants[i].variant.lists && (!variants[i].needs || machine_has(variants[i].needs));
+  const unsigned *needs = variants[i].needs;
+  return variants[i].variant.lists && (!needs || machine_has(needs)) && (needs != amx || may_use_tiles());
 }
 
 /* A word that is no variant's is `auto`, the host having said what is wrong with it. */

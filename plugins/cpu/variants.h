@@ -16,7 +16,4 @@ typedef struct cpu_variant {
 /* The one to run; NULL where `wanted` names one that this machine or this build has not, with the reason. */
 const cpu_variant *cpu_variant_choose(const char *wanted, char *reason, size_t size);
 
-/* Whether the processor multiplies tiles of bfloat16 (AMX), and the operating system keeps their registers. */
-bool cpu_has_tiles(void);
-
 #endif

@@ -34,7 +34,7 @@ check-python: ## install the wheel into environments with and without torch, and
 .PHONY: check-python-asan
 check-python-asan: ## the Python tests with the address and undefined-behaviour sanitizers
 	$(INSTALL_DEPS) build python
-	@$(MAKE) --no-print-directory build-python BUILD=$(BUILD)/asan CPU_VARIANTS='$(lastword $(CPU_VARIANTS))' CFLAGS='-O1 -g1 -fno-omit-frame-pointer' \
+	@$(MAKE) --no-print-directory build-python BUILD=$(BUILD)/asan CPU_VARIANTS='$(CPU_WATCHED)' CFLAGS='-O1 -g1 -fno-omit-frame-pointer' \
 	  SANITIZE='-fsanitize=address,undefined -fno-sanitize-recover=undefined'
 	@$(MAKE) -s --no-print-directory $(VENV_PYTHON)/made $(BAD_CALLS)
 	@rm -rf '$(BUILD)/asan/leaks' && mkdir -p '$(BUILD)/asan/leaks'

@@ -9,7 +9,6 @@
 #include "plugins/cpu/flagos/tile.h"
 #include "plugins/cpu/parallel.h"
 #include "plugins/cpu/scratch.h"
-#include "plugins/cpu/variants.h"
 #include "plugins/integers.h"
 
 /* Rows and columns of a tile, and rows that are packed at once; pairs of a strip that are, and how many are multiplied
@@ -25,10 +24,6 @@ enum {
 
 /* What a thread does in some ten microseconds. */
 enum { GRAIN_FACTORS = 1 << 20, GRAIN_BYTES = 256 << 10 };
-
-bool cpu_has_pairs(void) {
-  return !cpu_has_tiles();
-}
 
 /* Pairs of a row: zeros fill up the last vector. */
 static int64_t pairs_of(int64_t k) {

@@ -7,15 +7,16 @@
 
 #include "plugins/cpu/flagos/matmul.h"
 
-/* Whether that is the fastest way: not where the processor has no such products, or has tiles, which are faster; beside
- * tiles, a product of pairs takes as long as four of floats. */
-#ifdef __AVX512BF16__
-bool cpu_has_pairs(void);
-#else
+/* Whether the processor has such products. Beside tiles, which are faster (tiles.h), one takes as long as four of
+ * floats.
+ */
 static inline bool cpu_has_pairs(void) {
+#if defined(__AVX512BF16__) && !defined(__AMX_BF16__)
+  return true;
+#else
   return false;
-}
 #endif
+}
 
 /* Whether the product is one that is computed so: both of bfloat16, there. */
 static inline bool cpu_is_of_pairs(const cpu_product *product) {
