@@ -5,6 +5,7 @@
 #include "plugins/cpu/flagos/few_rows.h"
 #include "plugins/cpu/flagos/pairs.h"
 #include "plugins/cpu/flagos/tile.h"
+#include "plugins/cpu/flagos/tiled_product.h"
 #include "plugins/cpu/onednn.h"
 #include "plugins/cpu/parallel.h"
 #include "plugins/cpu/scratch.h"
@@ -302,8 +303,10 @@ static cpu_product part_to_pack(const cpu_product *product, int64_t i) {
 }
 
 size_t cpu_product_packed_size(const cpu_product *product) {
-  bool has_pairs = product->b.dtype == CPU_BFLOAT16 && cpu_has_pairs();
-  if (LANES <= 4 || has_pairs || product->b_is_k_by_n || product->n * product->k < LIBRARY_FACTORS / PART_ROWS)
+  cpu_product like = *product;
+  like.a.dtype = product->b.dtype;
+  if (LANES <= 4 || cpu_is_of_pairs(&like) || cpu_is_of_tiles(&like) || product->b_is_k_by_n ||
+      product->n * product->k < LIBRARY_FACTORS / PART_ROWS)
     return 0;
   int64_t parts = divide_up(product->n, PART_COLUMNS);
   const cpu_product first = part_to_pack(product, 0), last = part_to_pack(product, parts - 1);
@@ -384,6 +387,8 @@ fl_status cpu_product_share(const cpu_product *given) {
   cpu_product product = *given;
   if (!product.m || !product.n)
     return FL_OK;
+  if (cpu_is_of_tiles(&product))
+    return cpu_tiled_product(&product);
   if (has_few_rows(&product))
     return share_few_rows(&product);
   if (cpu_is_of_pairs(&product))

@@ -1,0 +1,284 @@
+/*
+ * Products by tiles of bfloat16: see tiled_product.h. The weight's rows are the tiles' factors, the rows of a their
+ * columns, so that the weight, of which most is read, needs no other order; a is packed once for all threads, and the
+ * sums, [weight's rows, a's rows], are transposed at last. A thread takes strips of the weight; of many rows it
+ * multiplies a piece of a strip after the other, which stays in the first-level cache, with all of a's tiles, and keeps
+ * the sums of several strips in the second-level cache, that a is read less often.
+ */
+#include "plugins/cpu/flagos/tiled_product.h"
+
+#ifdef __AMX_BF16__
+#include "plugins/cpu/flagos/lanes.h"
+#include "plugins/cpu/flagos/tiles.h"
+#include "plugins/cpu/parallel.h"
+#include "plugins/cpu/scratch.h"
+#include "plugins/integers.h"
+
+#include <string.h>
+
+enum {
+  STRIP = 2 * TILE_EDGE, /* rows of the weight that are multiplied together */
+  GROUP = 8,             /* strips whose sums are kept */
+  FEW_TILES = 4,         /* of a, for which a strip is read straight from the weight, all of its depth */
+  PIECE = 8,             /* steps of TILE_DEPTH of a strip, for more */
+  MOST_TILES = 32,       /* of a, that are packed at once */
+  TILE_BYTES = TILE_EDGE * TILE_DEPTH * 2,
+  SUMS = TILE_EDGE * TILE_EDGE
+};
+
+/* What a thread does in some ten microseconds. */
+enum { GRAIN_FACTORS = 1 << 23, GRAIN_BYTES = 256 << 10 };
+
+/* A product of no more than MOST_TILES tiles of a, which are packed: steps a piece at a time, the last perhaps less,
+ * each [tiles, steps of the piece, TILE_BYTES]. */
+typedef struct block {
+  const cpu_product *product;
+  int64_t steps, tiles, piece;
+  char *a;
+} block;
+
+/* Steps of a piece that begins with step `first`. */
+static int64_t piece_steps(const block *b, int64_t first) {
+  return least(b->piece, b->steps - first);
+}
+
+/* A thread's memory. */
+typedef struct strips {
+  float sums[GROUP][MOST_TILES][2][SUMS]; /* of both halves of each strip, each [row of the weight, row of a] */
+  float rows[TILE_EDGE][GROUP * STRIP];   /* of the result */
+  char piece[2 * PIECE * TILE_BYTES];
+} strips;
+
+/* ------------------------------------------------------------------------------------------------------------ pack */
+
+/* `n` numbers, at most TILE_DEPTH, of TILE_EDGE rows from `row` on; zeros for what is not there. */
+SPECIALISED void load_square(cpu_matrix from, int64_t row, int64_t rows, int64_t first, int64_t n, vector *square) {
+  const __mmask32 there = n < TILE_DEPTH ? (__mmask32)((1u << n) - 1) : ~(__mmask32)0;
+  const char *at = (const char *)cpu_matrix_row(from, row) + first * 2;
+  UNROLL for (int r = 0; r < TILE_EDGE; r++) square[r] =
+      (vector)_mm512_maskz_loadu_epi16(row + r < rows ? there : 0, row + r < rows ? at + r * from.stride : at);
+}
+
+static void pack_steps(const block *b, int64_t tile, int64_t first, int64_t n) {
+  const cpu_product *product = b->product;
+  char *to = b->a + (first * b->tiles + tile * n) * TILE_BYTES;
+  for (int64_t step = first; step < first + n; step++, to += TILE_BYTES) {
+    vector square[TILE_EDGE];
+    load_square(product->a, tile * TILE_EDGE, product->m, step * TILE_DEPTH,
+                least(TILE_DEPTH, product->k - step * TILE_DEPTH), square);
+    transpose(square);
+    UNROLL for (int r = 0; r < TILE_EDGE; r++) * (vector *)(void *)(to + r * 64) = square[r];
+  }
+}
+
+static fl_status pack_columns(void *user, int64_t tile, int64_t end) {
+  const block *b = user;
+  for (; tile < end; tile++)
+    for (int64_t first = 0; first < b->steps; first += b->piece)
+      pack_steps(b, tile, first, piece_steps(b, first));
+  return FL_OK;
+}
+
+/* Steps `first` to `end - 1` of a strip, from row `n` of the weight on, as tiles: [steps, 2, TILE_BYTES]. */
+static void copy_piece(const cpu_product *product, int64_t n, int64_t first, int64_t end, char *to) {
+  for (int64_t half = 0; half < 2; half++, n += TILE_EDGE, to += TILE_BYTES)
+    for (int64_t step = first; step < end; step++) {
+      vector square[TILE_EDGE];
+      char *tile = to + (step - first) * 2 * TILE_BYTES;
+      load_square(product->b, n, product->n, step * TILE_DEPTH, least(TILE_DEPTH, product->k - step * TILE_DEPTH),
+                  square);
+      UNROLL for (int r = 0; r < TILE_EDGE; r++) * (vector *)(void *)(tile + r * 64) = square[r];
+    }
+}
+
+/* -------------------------------------------------------------------------------------------------------- multiply */
+
+/* Tiles of a strip: bytes between rows, between the halves and between steps. */
+typedef struct factors {
+  const char *data;
+  int64_t row, half, step;
+} factors;
+
+/* Memory that is needed next: at each step so many lines of it are fetched, `line` bytes apart, then those `step` bytes
+ * on; the next tiles of a begin `pass` bytes on. */
+typedef struct upcoming {
+  const char *data;
+  int64_t lines, line, step, pass;
+} upcoming;
+
+static inline void fetch_lines(const upcoming *next, int64_t step) {
+  const char *at = next->data + step * next->step;
+  for (int64_t i = 0; i < next->lines; i++, at += next->line)
+    __builtin_prefetch(at, 0, 2);
+}
+
+/* sums [2, SUMS] += a strip's tiles times those of one tile of a, or =. */
+static void add_one(int64_t steps, factors strip, const char *a, const upcoming *next, bool begins, float *sums) {
+  if (begins) {
+    _tile_zero(0);
+    _tile_zero(1);
+  } else {
+    _tile_loadd(0, sums, 64);
+    _tile_loadd(1, sums + SUMS, 64);
+  }
+  for (int64_t step = 0; step < steps; step++, strip.data += strip.step, a += TILE_BYTES) {
+    fetch_lines(next, step);
+    _tile_loadd(6, a, 64);
+    _tile_loadd(4, strip.data, strip.row);
+    _tile_dpbf16ps(0, 4, 6);
+    _tile_loadd(5, strip.data + strip.half, strip.row);
+    _tile_dpbf16ps(1, 5, 6);
+  }
+  _tile_stored(0, sums, 64);
+  _tile_stored(1, sums + SUMS, 64);
+}
+
+/* sums [2, 2, SUMS]: of two tiles of a, `apart` bytes. */
+static void add_two(int64_t steps, factors strip, const char *a, int64_t apart, const upcoming *next, bool begins,
+                    float *sums) {
+  if (begins) {
+    _tile_zero(0);
+    _tile_zero(1);
+    _tile_zero(2);
+    _tile_zero(3);
+  } else {
+    _tile_loadd(0, sums, 64);
+    _tile_loadd(1, sums + SUMS, 64);
+    _tile_loadd(2, sums + 2 * SUMS, 64);
+    _tile_loadd(3, sums + 3 * SUMS, 64);
+  }
+  for (int64_t step = 0; step < steps; step++, strip.data += strip.step, a += TILE_BYTES) {
+    fetch_lines(next, step);
+    _tile_loadd(4, strip.data, strip.row);
+    _tile_loadd(6, a, 64);
+    _tile_dpbf16ps(0, 4, 6);
+    _tile_loadd(5, strip.data + strip.half, strip.row);
+    _tile_dpbf16ps(1, 5, 6);
+    _tile_loadd(7, a + apart, 64);
+    _tile_dpbf16ps(2, 4, 7);
+    _tile_dpbf16ps(3, 5, 7);
+  }
+  _tile_stored(0, sums, 64);
+  _tile_stored(1, sums + SUMS, 64);
+  _tile_stored(2, sums + 2 * SUMS, 64);
+  _tile_stored(3, sums + 3 * SUMS, 64);
+}
+
+/* The sums of one strip, or what steps from `first` on add to them, all of one piece. */
+static void add_strip(const block *b, int64_t first, int64_t steps, factors strip, upcoming next,
+                      float (*sums)[2][SUMS]) {
+  const int64_t begin = first / b->piece * b->piece, apart = piece_steps(b, begin) * TILE_BYTES;
+  const char *a = b->a + (begin * b->tiles + first - begin) * TILE_BYTES;
+  SYNC_TILES;
+  for (int64_t t = 0; t + 1 < b->tiles; t += 2, next.data += next.pass)
+    add_two(steps, strip, a + t * apart, apart, &next, !first, &sums[t][0][0]);
+  if (b->tiles % 2)
+    add_one(steps, strip, a + (b->tiles - 1) * apart, &next, !first, &sums[b->tiles - 1][0][0]);
+  SYNC_TILES;
+}
+
+/* Tiles of a strip that was copied. */
+static factors copied(const strips *s) {
+  return (factors){s->piece, 64, TILE_BYTES, 2 * TILE_BYTES};
+}
+
+/* Of a few tiles: where the weight is whole it is read where it lies. The next strip is fetched meanwhile, in the order
+ * in which it lies in memory. */
+static void add_whole_strip(const block *b, strips *s, int64_t n, float (*sums)[2][SUMS]) {
+  const cpu_product *product = b->product;
+  const int64_t stride = product->b.stride, whole = n + STRIP <= product->n ? product->k / TILE_DEPTH : 0;
+  const int64_t lines = divide_up(STRIP, divide_up(b->tiles, 2));
+  const upcoming next = {cpu_matrix_row(product->b, n + STRIP), lines, 64, lines * 64, lines * 64 * whole};
+  add_strip(b, 0, whole, (factors){cpu_matrix_row(product->b, n), stride, TILE_EDGE * stride, 64}, next, sums);
+  for (int64_t first = whole; first < b->steps; first += PIECE) {
+    int64_t end = least(first + PIECE, b->steps);
+    copy_piece(product, n, first, end, s->piece);
+    add_strip(b, first, end - first, copied(s), (upcoming){0}, sums);
+  }
+}
+
+/* Of many: a piece of each strip after the other. The next one is fetched meanwhile. */
+static void add_group(const block *b, strips *s, int64_t n, int64_t count) {
+  const cpu_matrix weight = b->product->b;
+  const int64_t rows = divide_up(STRIP, divide_up(b->tiles, 2));
+  for (int64_t first = 0; first < b->steps; first += PIECE)
+    for (int64_t i = 0; i < count; i++) {
+      const bool is_last = i + 1 == count;
+      const char *at = cpu_matrix_row(weight, is_last ? n : n + (i + 1) * STRIP);
+      const int64_t steps = piece_steps(b, first);
+      copy_piece(b->product, n + i * STRIP, first, first + steps, s->piece);
+      add_strip(b, first, steps, copied(s),
+                (upcoming){at + (is_last ? first + PIECE : first) * 64, rows, weight.stride, 64, rows * weight.stride},
+                s->sums[i]);
+    }
+}
+
+/* The sums of `count` strips, from column `n` of the result on, are its rows. */
+static void end_group(const block *b, strips *s, int64_t n, int64_t count) {
+  const cpu_product *product = b->product;
+  const int64_t columns = least(count * STRIP, product->n - n);
+  for (int64_t t = 0; t < b->tiles; t++) {
+    for (int64_t half = 0; half < 2 * count; half++) {
+      vector square[TILE_EDGE];
+      const vector *from = (const vector *)(const void *)s->sums[half / 2][t][half % 2];
+      UNROLL for (int r = 0; r < TILE_EDGE; r++) square[r] = from[r];
+      transpose(square);
+      UNROLL for (int r = 0; r < TILE_EDGE; r++) * (vector *)(void *)(s->rows[r] + half * TILE_EDGE) = square[r];
+    }
+    cpu_product_end(product, s->rows[0], GROUP * STRIP, t * TILE_EDGE, least(TILE_EDGE, product->m - t * TILE_EDGE), n,
+                    columns);
+  }
+}
+
+static fl_status strips_range(void *user, int64_t begin, int64_t end) {
+  const block *b = user;
+  strips *s = cpu_scratch_take_bytes(sizeof *s);
+  if (!s)
+    return FL_ENOMEM;
+  for (; begin < end; begin += GROUP) {
+    const int64_t n = begin * STRIP, count = least(GROUP, end - begin);
+    begin_tiles();
+    if (b->tiles <= FEW_TILES)
+      for (int64_t i = 0; i < count; i++)
+        add_whole_strip(b, s, n + i * STRIP, s->sums[i]);
+    else
+      add_group(b, s, n, count);
+    end_tiles();
+    end_group(b, s, n, count);
+  }
+  cpu_scratch_give(s);
+  return FL_OK;
+}
+
+/* ------------------------------------------------------------------------------------------------------- interface */
+
+/* Tiles of a that are packed at once: all blocks are about as large, and a thread keeps the memory for one. */
+static int64_t block_tiles(const cpu_product *product, int64_t steps) {
+  const int64_t kept = CPU_SCRATCH_KEPT / (steps * TILE_BYTES + 1);
+  const int64_t tiles = divide_up(product->m, TILE_EDGE), most = least(MOST_TILES, kept > 2 ? kept / 2 * 2 : 2);
+  return divide_up(tiles, divide_up(tiles, most));
+}
+
+fl_status cpu_tiled_product(const cpu_product *product) {
+  const int64_t steps = product->k ? divide_up(product->k, TILE_DEPTH) : 1, tiles = block_tiles(product, steps);
+  const int64_t multiplications = STRIP * tiles * TILE_EDGE * steps * TILE_DEPTH + 1;
+  fl_status status = FL_OK;
+  char *a = cpu_scratch_take_bytes((size_t)(tiles * steps * TILE_BYTES));
+  if (!a)
+    return FL_ENOMEM;
+  for (int64_t m = 0; m < product->m && !status; m += tiles * TILE_EDGE) {
+    const cpu_product part = cpu_product_part(product, m, least(tiles * TILE_EDGE, product->m - m), 0, product->n);
+    block b = {&part, steps, divide_up(part.m, TILE_EDGE), 0, a};
+    b.piece = b.tiles <= FEW_TILES ? steps : PIECE;
+    status = cpu_parallel_for(b.tiles, divide_up(GRAIN_BYTES, steps * TILE_BYTES + 1), pack_columns, &b);
+    if (!status)
+      status = cpu_parallel_for(divide_up(part.n, STRIP), divide_up(GRAIN_FACTORS, multiplications), strips_range, &b);
+  }
+  cpu_scratch_give(a);
+  return status;
+}
+#else
+fl_status cpu_tiled_product(const cpu_product *product) {
+  return (void)product, FL_ENOTSUP;
+}
+#endif
