@@ -5,6 +5,7 @@
 #include <flhost/flhost.h>
 
 #include <limits.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -56,20 +57,25 @@ START_TEST(the_variable_pins_it_and_explain_ops_and_plugins_say_so) {
 }
 END_TEST
 
-/* The environment that an engine gives its host, which is not the process's. */
+/* In the environment that an engine gives it, which is not the process's. */
+static fl_host *create_host(const char *isa) {
+  char variable[64], plugins[PATH_MAX + 16], here[PATH_MAX];
+  fl_host *host;
+  snprintf(variable, sizeof variable, "VLLM_FL_CPU_ISA=%s", isa);
+  snprintf(plugins, sizeof plugins, "%s/plugins", realpath(build_dir(), here));
+  const fl_host_options options = {.size = sizeof options,
+                                   .environment = (const char *const[]){variable, NULL},
+                                   .plugin_path = plugins,
+                                   .platform = "cpu"};
+  ck_assert_msg(!fl_host_create(&options, &host), "%s", fl_error_message());
+  return host;
+}
+
 START_TEST(each_host_has_its_own) {
   static const char *const wanted[] = {"baseline", "avx2"};
   setting("VLLM_FL_CPU_ISA=avx512");
   for (size_t i = 0; i < 2; i++) {
-    char variable[64], plugins[PATH_MAX + 16], here[PATH_MAX];
-    fl_host *host;
-    snprintf(variable, sizeof variable, "VLLM_FL_CPU_ISA=%s", wanted[i]);
-    snprintf(plugins, sizeof plugins, "%s/plugins", realpath(build_dir(), here));
-    const fl_host_options options = {.size = sizeof options,
-                                     .environment = (const char *const[]){variable, NULL},
-                                     .plugin_path = plugins,
-                                     .platform = "cpu"};
-    ck_assert_msg(!fl_host_create(&options, &host), "%s", fl_error_message());
+    fl_host *host = create_host(wanted[i]);
     fl_explanation *explanation;
     ck_assert_msg(!fl_explain(host, "rms_norm", 0, &explanation), "%s", fl_error_message());
     const fl_explained *first = fl_explained_at(explanation, 0);
@@ -79,6 +85,25 @@ START_TEST(each_host_has_its_own) {
     fl_explanation_free(explanation);
     fl_host_destroy(host);
   }
+}
+END_TEST
+
+/* The operating system gives no registers of tiles to a process whose signals have no room for them. */
+START_TEST(a_process_that_gets_no_tiles_has_the_next_best) {
+  static char small[8192];
+  const stack_t stack = {.ss_sp = small, .ss_size = sizeof small};
+  if (sigaltstack(&stack, NULL)) {
+    printf("skip: a_process_that_gets_no_tiles_has_the_next_best: signals need more than 8 KiB here\n");
+    return;
+  }
+  fl_host *host = create_host("auto");
+  fl_explanation *explanation;
+  ck_assert_msg(!fl_explain(host, "rms_norm", 0, &explanation), "%s", fl_error_message());
+  const fl_explained *first = fl_explained_at(explanation, 0);
+  ck_assert_str_eq(first->impl_id, "default.flagos");
+  ck_assert_str_ne(first->variant, "amx");
+  fl_explanation_free(explanation);
+  fl_host_destroy(host);
 }
 END_TEST
 
@@ -116,6 +141,7 @@ static void add_tests(TCase *tests) {
   tcase_add_test(tests, without_its_instructions_a_variant_is_not_chosen);
   tcase_add_test(tests, the_variable_pins_it_and_explain_ops_and_plugins_say_so);
   tcase_add_test(tests, each_host_has_its_own);
+  tcase_add_test(tests, a_process_that_gets_no_tiles_has_the_next_best);
   tcase_add_test(tests, one_that_the_machine_has_not_is_refused_with_words);
   tcase_add_test(tests, a_misspelt_one_stops_the_start_with_the_nearest_word);
   tcase_add_test(tests, what_runs_is_part_of_the_manifest_and_of_the_identity);
