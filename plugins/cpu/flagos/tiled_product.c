@@ -99,17 +99,16 @@ typedef struct factors {
   int64_t row, half, step;
 } factors;
 
-/* Memory that is needed next: at each step so many lines of it are fetched, `line` bytes apart, then those `step` bytes
- * on; the next tiles of a begin `pass` bytes on. */
+/* Memory that is needed next, in rows that are `stride` bytes apart: a line of so many of them is fetched at each step.
+ */
 typedef struct upcoming {
   const char *data;
-  int64_t lines, line, step, pass;
+  int64_t rows, stride;
 } upcoming;
 
 static inline void fetch_lines(const upcoming *next, int64_t step) {
-  const char *at = next->data + step * next->step;
-  for (int64_t i = 0; i < next->lines; i++, at += next->line)
-    __builtin_prefetch(at, 0, 2);
+  for (int64_t row = 0; row < next->rows; row++)
+    __builtin_prefetch(next->data + row * next->stride + step * 64, 0, 2);
 }
 
 /* sums [2, SUMS] += a strip's tiles times those of one tile of a, or =. */
@@ -170,7 +169,7 @@ static void add_strip(const block *b, int64_t first, int64_t steps, factors stri
   const int64_t begin = first / b->piece * b->piece, apart = piece_steps(b, begin) * TILE_BYTES;
   const char *a = b->a + (begin * b->tiles + first - begin) * TILE_BYTES;
   SYNC_TILES;
-  for (int64_t t = 0; t + 1 < b->tiles; t += 2, next.data += next.pass)
+  for (int64_t t = 0; t + 1 < b->tiles; t += 2, next.data += next.rows * next.stride)
     add_two(steps, strip, a + t * apart, apart, &next, !first, &sums[t][0][0]);
   if (b->tiles % 2)
     add_one(steps, strip, a + (b->tiles - 1) * apart, &next, !first, &sums[b->tiles - 1][0][0]);
@@ -182,14 +181,12 @@ static factors copied(const strips *s) {
   return (factors){s->piece, 64, TILE_BYTES, 2 * TILE_BYTES};
 }
 
-/* Of a few tiles: where the weight is whole it is read where it lies. The next strip is fetched meanwhile, in the order
- * in which it lies in memory. */
+/* Of a few tiles: where the weight is whole it is read where it lies, along its rows, which the processor foresees. */
 static void add_whole_strip(const block *b, strips *s, int64_t n, float (*sums)[2][SUMS]) {
   const cpu_product *product = b->product;
   const int64_t stride = product->b.stride, whole = n + STRIP <= product->n ? product->k / TILE_DEPTH : 0;
-  const int64_t lines = divide_up(STRIP, divide_up(b->tiles, 2));
-  const upcoming next = {cpu_matrix_row(product->b, n + STRIP), lines, 64, lines * 64, lines * 64 * whole};
-  add_strip(b, 0, whole, (factors){cpu_matrix_row(product->b, n), stride, TILE_EDGE * stride, 64}, next, sums);
+  const factors strip = {cpu_matrix_row(product->b, n), stride, TILE_EDGE * stride, 64};
+  add_strip(b, 0, whole, strip, (upcoming){0}, sums);
   for (int64_t first = whole; first < b->steps; first += PIECE) {
     int64_t end = least(first + PIECE, b->steps);
     copy_piece(product, n, first, end, s->piece);
@@ -208,8 +205,7 @@ static void add_group(const block *b, strips *s, int64_t n, int64_t count) {
       const int64_t steps = piece_steps(b, first);
       copy_piece(b->product, n + i * STRIP, first, first + steps, s->piece);
       add_strip(b, first, steps, copied(s),
-                (upcoming){at + (is_last ? first + PIECE : first) * 64, rows, weight.stride, 64, rows * weight.stride},
-                s->sums[i]);
+                (upcoming){at + (is_last ? first + PIECE : first) * 64, rows, weight.stride}, s->sums[i]);
     }
 }
 
