@@ -3,7 +3,7 @@
  * a tile needs stays in the second-level cache. Scores, weights and sums are kept transposed, a lane for each query: so
  * no lanes are added up, keys and values are used as they lie, and weights where they were computed. A query's result
  * depends on nothing but its own head, in blocks that begin at fixed keys (and, in bfloat16, on whether all queries of
- * its tile are finite).
+ * its tile, and all keys and values of a block, are finite).
  */
 #include "plugins/cpu/attention.h"
 #include "plugins/cpu/flagos/matmul.h"
@@ -16,9 +16,8 @@
 #include <math.h>
 #include <string.h>
 
-/* The panel's weights for a block of keys stay in the first-level cache. For a tile's panels together keys and values
- * are converted once. */
-enum { QUERY_TILE = 384, KEY_BLOCK = 128 };
+/* For a tile's panels together keys and values are converted once. */
+enum { QUERY_TILE = 384 };
 
 /* ------------------------------------------------------------------------------------------------- keys and values */
 
@@ -30,11 +29,12 @@ typedef struct task {
   float *lse; /* of each query; NULL: not wanted */
 } task;
 
-/* Keys that are values, too, are floats, and so are those of two parts that would share a pair. */
+/* Pairs of keys that are values, too, need those of values; those of two parts that would share a pair are floats. */
 static bool has_pairs(const task *t, int64_t first, int64_t queries) {
   const cpu_head *head = &t->head;
-  bool has = !t->pages && !(head->shared_size && (head->size - head->shared_size) % 2) &&
-             may_be_pairs(head->query.dtype, head->key.dtype, (float)head->scale);
+  const cpu_dtype key = t->pages ? head->query.dtype : head->key.dtype;
+  bool has = (HAS_TILES || !t->pages) && !(head->shared_size && (head->size - head->shared_size) % 2) &&
+             may_be_pairs(head->query.dtype, key, (float)head->scale);
   for (int64_t query = first; query < first + queries && has; query++)
     has = is_finite_row(cpu_matrix_row(head->query, query), head->size);
   return has;
@@ -45,8 +45,9 @@ static bool has_pairs(const task *t, int64_t first, int64_t queries) {
 typedef struct key_block {
   scoring scoring;
   tile_form form; /* of keys */
-  int64_t first, keys, key_stride, value_stride;
+  int64_t first, keys, key_stride;
   float *key, *value;
+  block_values values; /* in `value`, or those keys */
 } key_block;
 
 static int64_t row_stride(int64_t size) {
@@ -58,13 +59,18 @@ static void convert_rows(float *to, int64_t stride, cpu_matrix from, int64_t row
     cpu_block_types[from.dtype].load(to + row * stride, cpu_matrix_row(from, row), 0, columns);
 }
 
-static void convert_pages(const task *t, const key_block *block) {
-  const DLTensor *cache = t->pages->cache;
-  cpu_matrix rows = {.dtype = t->head.query.dtype, .stride = fl_stride(cache, 1) * (cache->dtype.bits / 8)};
+typedef struct row_list {
+  const void *rows[KEY_BLOCK];
+} row_list;
+
+/* The rows of a block of the paged cache. */
+static void list_pages(const task *t, const key_block *block, row_list *list) {
+  const int64_t step = fl_stride(t->pages->cache, 1) * (t->pages->cache->dtype.bits / 8);
   for (int64_t row = 0, run; row < block->keys; row += run) {
-    rows.data = cpu_pages_row(t->pages, t->sequence, block->first + row, &run);
+    const char *at = cpu_pages_row(t->pages, t->sequence, block->first + row, &run);
     run = least(run, block->keys - row);
-    convert_rows(block->key + row * block->key_stride, block->key_stride, rows, run, t->head.size);
+    for (int64_t i = 0; i < run; i++)
+      list->rows[row + i] = at + i * step;
   }
 }
 
@@ -90,14 +96,42 @@ static void load_keys(const cpu_head *head, key_block *block) {
                  head->shared_size);
 }
 
+static void load_values(const cpu_head *head, key_block *block) {
+  const cpu_matrix from = cpu_matrix_at(head->value, block->first, 0);
+  row_list list;
+  block->values.data = block->value;
+  for (int64_t row = 0; row < block->keys; row++)
+    list.rows[row] = cpu_matrix_row(from, row);
+  if (load_value_pairs(&block->scoring, list.rows, block->keys, head->value_size, &block->values))
+    return;
+  block->values = (block_values){TILE_FLOATS, block->value, row_stride(head->value_size)};
+  convert_rows(block->value, block->values.stride, from, block->keys, head->value_size);
+}
+
+/* Keys that are values, too. */
+static void load_pages(const task *t, key_block *block) {
+  const cpu_head *head = &t->head;
+  row_list list;
+  list_pages(t, block, &list);
+  bool are_pairs = block->scoring.has_pairs;
+  for (int64_t row = 0; row < block->keys && are_pairs; row++)
+    are_pairs = load_key_pairs(list.rows[row], head->size, block->key + row * block->key_stride, 0);
+  block->form = are_pairs ? TILE_PAIRS : TILE_FLOATS;
+  block->values.data = block->value;
+  if (are_pairs && load_value_pairs(&block->scoring, list.rows, block->keys, head->value_size, &block->values))
+    return;
+  for (int64_t row = 0; row < block->keys; row++)
+    cpu_block_types[head->query.dtype].load(block->key + row * block->key_stride, list.rows[row], 0, head->size);
+  block->values = (block_values){TILE_FLOATS, block->key, block->key_stride};
+}
+
 static void load_block(const task *t, key_block *block) {
   if (t->pages) {
-    convert_pages(t, block);
+    load_pages(t, block);
     return;
   }
   load_keys(&t->head, block);
-  convert_rows(block->value, block->value_stride, cpu_matrix_at(t->head.value, block->first, 0), block->keys,
-               t->head.value_size);
+  load_values(&t->head, block);
 }
 
 /* ---------------------------------------------------------------------------------------------------------- panels */
@@ -111,46 +145,45 @@ static int64_t seen_by(const cpu_head *head, const panel *p, int64_t query, cons
 /* sums += values times weights, for queries that do not see all keys: weight 0 is not enough for values that are not
  * finite. */
 static void add_seen(const cpu_head *head, const panel *p, const key_block *block, int64_t keys, const float *weights) {
+  const block_values *values = &block->values;
   for (int64_t query = 0; query < p->rows; query++)
     for (int64_t key = 0; key < seen_by(head, p, query, block, keys); key++)
       for (int64_t i = 0; i < head->value_size; i++)
-        p->sums[i * p->width + query] += weights[key * p->width + query] * block->value[key * block->value_stride + i];
+        p->sums[i * p->width + query] += weights[key * p->width + query] * values->data[key * values->stride + i];
 }
 
 static void attend_panel(const cpu_head *head, const panel *p, const key_block *block, float *scores) {
   int64_t keys = seen_by(head, p, p->rows - 1, block, block->keys);
   bool all_seen = seen_by(head, p, 0, block, keys) == keys;
-  for (int64_t key = 0; key < keys; key += HEIGHT)
-    find_scores(&block->scoring, block->form, head->size, block->key + key * block->key_stride, block->key_stride,
-                p->query, p->width, scores + key * p->width);
+  find_scores(&block->scoring, block->form, head->size, block->key, block->key_stride, keys, p, scores);
   for (int64_t query = 0; query < p->rows && !all_seen; query++)
     for (int64_t key = seen_by(head, p, query, block, keys); key < keys; key++)
       scores[key * p->width + query] = -INFINITY;
-  weigh_scores(p, head->value_size, keys, scores);
-  if (!all_seen && !are_finite_rows(block->value, keys, block->value_stride, head->value_size))
+  weigh_scores(p, block->values.form, head->value_size, keys, scores);
+  if (!all_seen && block->values.form == TILE_FLOATS &&
+      !are_finite_rows(block->values.data, keys, block->values.stride, head->value_size))
     add_seen(head, p, block, keys, scores);
   else
-    add_values(p, block->value, block->value_stride, head->value_size, keys, scores);
+    add_values(p, block->values, head->value_size, keys, scores);
 }
 
-static void begin_panel(const cpu_head *head, const panel *p, const scoring *how) {
+static void begin_panel(const cpu_head *head, panel *p, const scoring *how) {
   clear_panel(p, head->size, head->value_size);
   for (int64_t query = 0; query < p->rows; query++)
-    load_query(how, head->query.dtype, cpu_matrix_row(head->query, p->first + query), head->size,
-               (query_lanes){p->query.floats + query, p->query.pairs + query}, p->width);
+    p->query_rows[query] = cpu_matrix_row(head->query, p->first + query);
+  load_queries(how, head->query.dtype, head->size, p);
 }
 
-static void end_panel(const task *t, const panel *p) {
+/* `rows` has room for LANES of them. */
+static void end_panel(const task *t, const panel *p, float *rows) {
   const cpu_head *head = &t->head;
-  float block[CPU_BLOCK];
   for (int64_t query = 0; query < p->rows; query++) {
-    float factor = head->keys ? 1 / p->total[query] : 0;
-    for (int64_t first = 0; first < head->value_size; first += CPU_BLOCK) {
-      int64_t n = cpu_block_size(head->value_size - first);
-      for (int64_t i = 0; i < n; i++)
-        block[i] = p->sums[(first + i) * p->width + query] * factor;
-      cpu_block_types[head->out.dtype].store(cpu_matrix_row(head->out, p->first + query), first, block, n);
-    }
+    float factor = head->keys ? 1 / p->total[query] : 0, *row = rows + query % LANES * sums_stride(head->value_size);
+    if (query % LANES == 0)
+      read_sums(p, query, head->value_size, rows);
+    for (int64_t i = 0; i < head->value_size; i++)
+      row[i] *= factor;
+    cpu_block_types[head->out.dtype].store(cpu_matrix_row(head->out, p->first + query), 0, row, head->value_size);
     if (t->lse) /* keys whose scores are all -inf have no weights, not even 0 */
       t->lse[p->first + query] = head->keys && p->total[query] == 0 ? NAN : p->most[query] + logf(p->total[query]);
   }
@@ -165,17 +198,53 @@ typedef struct areas {
 
 static areas needed_areas(const cpu_head *head, bool paged) {
   return (areas){KEY_BLOCK * PANEL, KEY_BLOCK * row_stride(head->size),
-                 paged ? 0 : KEY_BLOCK * row_stride(head->value_size), QUERY_TILE * queries_floats(head->size),
-                 QUERY_TILE * round_up(head->value_size, HEIGHT)};
+                 paged && !HAS_TILES ? 0 : KEY_BLOCK * row_stride(head->value_size),
+                 QUERY_TILE * queries_floats(head->size), QUERY_TILE * round_up(head->value_size, ROW_STEP)};
 }
 
 static int64_t add_areas(areas a) {
   return a.scores + a.key + a.value + a.query + a.sums;
 }
 
-/* Queries first to first + queries - 1, at most QUERY_TILE. */
-static void attend_tile(const task *t, int64_t first, int64_t queries, float *scratch) {
+/* Brings a share of some rows into the second-level cache, ahead of when they are needed. */
+static void fetch_share(cpu_matrix from, int64_t first, int64_t rows, int64_t columns, int64_t share, int64_t shares) {
+  const int64_t end = first + rows * (share + 1) / shares;
+  for (int64_t row = first + rows * share / shares; row < end; row++)
+    fetch(cpu_matrix_row(from, row), columns * cpu_dtype_size(from.dtype));
+}
+
+/* Queries first to first + queries - 1 of a task, at most QUERY_TILE. */
+typedef struct query_tile {
+  task task;
+  int64_t first, queries;
+} query_tile;
+
+/* While panel i of n attends to a block: keys and values of the next block, or of the first one of the tile that comes
+ * next with its queries; and where results will be. */
+static void fetch_next(const query_tile *tile, const query_tile *next, const key_block *block, int64_t visible,
+                       int64_t i, int64_t n) {
+  const cpu_head *head = &tile->task.head;
+  int64_t first = block->first + block_keys(&block->scoring);
+  if (!HAS_TILES || !block->scoring.has_pairs || tile->task.pages)
+    return;
+  if (first >= visible) {
+    fetch_share(head->out, tile->first, tile->queries, head->value_size, i, n);
+    if (!next)
+      return;
+    head = &next->task.head;
+    fetch_share(head->query, next->first, next->queries, head->size, i, n);
+    visible = cpu_head_visible(head, next->first + next->queries - 1);
+    first = 0;
+  }
+  const int64_t keys = least(block_keys(&block->scoring), visible - first);
+  fetch_share(head->key, first, keys, head->size - head->shared_size, i, n);
+  fetch_share(head->value, first, keys, head->value_size, i, n);
+}
+
+static void attend_tile(const query_tile *tile, const query_tile *next, float *scratch) {
+  const task *t = &tile->task;
   const cpu_head *head = &t->head;
+  const int64_t first = tile->first, queries = tile->queries;
   areas sizes = needed_areas(head, t->pages);
   float *scores = scratch, *key = scores + sizes.scores, *value = key + sizes.key, *query = value + sizes.value;
   float *sums = query + sizes.query, most[QUERY_TILE], total[QUERY_TILE];
@@ -183,21 +252,24 @@ static void attend_tile(const task *t, int64_t first, int64_t queries, float *sc
   key_block block = {.scoring = scoring_of(has_pairs(t, first, queries), (float)head->scale),
                      .key = key,
                      .key_stride = row_stride(head->size),
-                     .value = t->pages ? key : value,
-                     .value_stride = row_stride(t->pages ? head->size : head->value_size)};
-  panel panels[QUERY_TILE / PANEL];
+                     .value = value};
+  panel panels[QUERY_TILE / LEAST_PANEL];
   const panel memory = {.query = {.floats = query}, .sums = sums, .most = most, .total = total};
-  const int64_t n = make_panels(first, queries, head->size, head->value_size, memory, panels);
+  const int64_t n = make_panels(&block.scoring, first, queries, head->size, head->value_size, memory, panels);
   for (int64_t i = 0; i < n; i++)
     begin_panel(head, &panels[i], &block.scoring);
-  for (; block.first < visible; block.first += KEY_BLOCK) {
-    block.keys = least(KEY_BLOCK, visible - block.first);
+  begin_tiles();
+  for (; block.first < visible; block.first += block_keys(&block.scoring)) {
+    block.keys = least(block_keys(&block.scoring), visible - block.first);
     load_block(t, &block);
-    for (int64_t i = 0; i < n; i++)
+    for (int64_t i = 0; i < n; i++) {
+      fetch_next(tile, next, &block, visible, i, n);
       attend_panel(head, &panels[i], &block, scores);
+    }
   }
+  end_tiles();
   for (int64_t i = 0; i < n; i++)
-    end_panel(t, &panels[i]);
+    end_panel(t, &panels[i], t->pages ? key : value);
 }
 
 /* ---------------------------------------------------------------------------------------------------------- shares */
@@ -215,16 +287,22 @@ static int64_t count_tiles(const tasks *all) {
   return divide_up(all->largest.queries, QUERY_TILE);
 }
 
+/* Without queries behind a task's last. */
+static query_tile tile_at(const tasks *all, int64_t i) {
+  task t = all->at(all->user, i / count_tiles(all));
+  int64_t first = i % count_tiles(all) * QUERY_TILE;
+  return (query_tile){t, first, least(QUERY_TILE, t.head.queries - first)};
+}
+
 static fl_status tiles_range(void *user, int64_t i, int64_t end) {
   const tasks *all = user;
   float *scratch = cpu_scratch_take((size_t)add_areas(needed_areas(&all->largest, all->paged)));
   if (!scratch)
     return FL_ENOMEM;
-  for (; i < end; i++) {
-    task t = all->at(all->user, i / count_tiles(all));
-    int64_t first = i % count_tiles(all) * QUERY_TILE;
-    if (first < t.head.queries)
-      attend_tile(&t, first, least(QUERY_TILE, t.head.queries - first), scratch);
+  for (query_tile tile = tile_at(all, i), next; i < end; i++, tile = next) {
+    next = i + 1 < end ? tile_at(all, i + 1) : (query_tile){0};
+    if (tile.queries > 0)
+      attend_tile(&tile, next.queries > 0 ? &next : NULL, scratch);
   }
   cpu_scratch_give(scratch);
   return FL_OK;

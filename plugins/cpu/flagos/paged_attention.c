@@ -17,7 +17,7 @@
 #include <math.h>
 #include <string.h>
 
-enum { ROW_TILE = 384, KEY_BLOCK = 128 };
+enum { ROW_TILE = 384 };
 /* One query's rows are multiplied where the cache lies up to so many; those of several queries, up to FEW_QUERIES. */
 enum { FEW_HEADS = 8 };
 /* So many tasks keep threads busy; a part has so many keys or more. */
@@ -156,28 +156,31 @@ static int64_t row_stride(int64_t size) {
 /* ------------------------------------------------------------------------------------------------------ memory of
  * tasks */
 
+/* A panel's keys may begin anywhere in a block. */
+enum { BLOCK_ROWS = KEY_BLOCK + ROW_STEP };
+
 /* Floats. */
 typedef struct areas {
   float *scores, *key, *value, *query, *sums;
 } areas;
 
 static int64_t count_floats(int64_t size) {
-  return (KEY_BLOCK + HEIGHT) * (PANEL + 2 * row_stride(size)) +
-         ROW_TILE * (queries_floats(size) + round_up(size, HEIGHT)) + PAIR;
+  return BLOCK_ROWS * (PANEL + 2 * row_stride(size)) + ROW_TILE * (queries_floats(size) + round_up(size, ROW_STEP)) +
+         PAIR;
 }
 
 static areas areas_in(float *scratch, int64_t size) {
   areas a = {.scores = scratch};
-  a.key = a.scores + (KEY_BLOCK + HEIGHT) * PANEL;
-  a.value = a.key + (KEY_BLOCK + HEIGHT) * row_stride(size);
-  a.query = a.value + (KEY_BLOCK + HEIGHT) * row_stride(size);
+  a.key = a.scores + BLOCK_ROWS * PANEL;
+  a.value = a.key + BLOCK_ROWS * row_stride(size);
+  a.query = a.value + BLOCK_ROWS * row_stride(size);
   a.sums = a.query + ROW_TILE * queries_floats(size);
   return a;
 }
 
 /* --------------------------------------------------------------------------------------------------------- few rows */
 
-enum { FEW_STRIDE = KEY_BLOCK + 16 }; /* between rows of scores */
+enum { FEW_STRIDE = FLOAT_KEYS + 16 }; /* between rows of scores */
 
 /* Lists the rows of n tokens where they lie, or, of types and sizes that need it, converted in `area`. */
 static void list_few(const task *t, const few_queries *few, const cpu_cache *cache, int64_t first, int64_t n,
@@ -293,7 +296,7 @@ static void few_task(const task *t, areas a) {
     begin_few(t, &all[i]);
   }
   for (int64_t i = range.begin, keys_now; i < range.end; i += keys_now) {
-    keys_now = least(KEY_BLOCK, range.end - i);
+    keys_now = least(FLOAT_KEYS, range.end - i);
     list_few(t, &all[0].few, &paged->keys, i, keys_now, a.key, &keys);
     list_few(t, &all[0].few, &paged->values, i, keys_now, a.value, &values);
     for (int64_t j = 0; j < n; j++)
@@ -317,12 +320,13 @@ static bool has_pairs(const task *t) {
   return has;
 }
 
-/* Values are floats, keys perhaps pairs. */
+/* Floats, or keys of pairs. */
 typedef struct key_block {
   scoring scoring;
   tile_form form; /* of keys */
   int64_t first, keys, stride;
   float *key, *value;
+  block_values values; /* in `value` */
 } key_block;
 
 static void load_block(const task *t, key_block *block) {
@@ -338,6 +342,11 @@ static void load_block(const task *t, key_block *block) {
     load_rows(t, &paged->keys, &list, block->keys, block->key, block->stride);
   block->form = are_pairs ? TILE_PAIRS : TILE_FLOATS;
   list_rows(t, &paged->values, block->first, block->keys, &list);
+  block->values.data = block->value;
+  bool may_be = !paged->values.scale && paged->values.dtype == CPU_BFLOAT16;
+  if (may_be && load_value_pairs(&block->scoring, list.rows, block->keys, paged->size, &block->values))
+    return;
+  block->values = (block_values){TILE_FLOATS, block->value, block->stride};
   load_rows(t, &paged->values, &list, block->keys, block->value, block->stride);
 }
 
@@ -372,12 +381,12 @@ static void change_lanes(const task *t, const panel *p, int64_t first, int64_t k
 static void add_seen(const task *t, const panel *p, const key_block *block, int64_t begin, int64_t end,
                      const float *weights) {
   int64_t size = t->all->paged->size;
-  const float *values = block->value + (begin - block->first) * block->stride;
+  const block_values values = values_from(block->values, begin - block->first);
   for (int64_t lane = 0; lane < p->rows; lane++) {
     cpu_token_range seen = seen_of(t, p->first + lane, begin, end);
     for (int64_t key = seen.begin; key < seen.end; key++)
       for (int64_t i = 0; i < size; i++)
-        p->sums[i * p->width + lane] += weights[key * p->width + lane] * values[key * block->stride + i];
+        p->sums[i * p->width + lane] += weights[key * p->width + lane] * values.data[key * values.stride + i];
   }
 }
 
@@ -391,10 +400,8 @@ static void attend_panel(const task *t, const panel *p, const key_block *block, 
   int64_t keys = end - begin;
   bool all_seen = highest.begin <= begin && lowest.end >= end;
   const float *key = block->key + (begin - block->first) * block->stride;
-  const float *value = block->value + (begin - block->first) * block->stride;
-  for (int64_t i = 0; i < keys; i += HEIGHT)
-    find_scores(&block->scoring, block->form, size, key + i * block->stride, block->stride, p->query, p->width,
-                scores + i * p->width);
+  const block_values values = values_from(block->values, begin - block->first);
+  find_scores(&block->scoring, block->form, size, key, block->stride, keys, p, scores);
   change_lanes(t, p, begin, keys, scores);
   for (int64_t lane = 0; lane < p->rows && !all_seen; lane++) {
     cpu_token_range seen = seen_of(t, p->first + lane, begin, end);
@@ -403,37 +410,38 @@ static void attend_panel(const task *t, const panel *p, const key_block *block, 
     for (int64_t i = seen.end; i < keys; i++)
       scores[i * p->width + lane] = -INFINITY;
   }
-  weigh_scores(p, size, keys, scores);
-  if (!all_seen && !are_finite_rows(value, keys, block->stride, size))
+  weigh_scores(p, values.form, size, keys, scores);
+  if (!all_seen && values.form == TILE_FLOATS && !are_finite_rows(values.data, keys, values.stride, size))
     add_seen(t, p, block, begin, end, scores);
   else
-    add_values(p, value, block->stride, size, keys, scores);
+    add_values(p, values, size, keys, scores);
 }
 
-static void begin_panel(const task *t, const panel *p, const scoring *how) {
+static void begin_panel(const task *t, panel *p, const scoring *how) {
   const cpu_paged *paged = t->all->paged;
   clear_panel(p, paged->size, paged->size);
   for (int64_t lane = 0; lane < p->rows; lane++) {
     int64_t row = p->first + lane;
     begin_row(t, row, &p->most[lane], &p->total[lane]);
-    load_query(how, paged->dtype, query_of(t, row), paged->size,
-               (query_lanes){p->query.floats + lane, p->query.pairs + lane}, p->width);
+    p->query_rows[lane] = query_of(t, row);
   }
+  load_queries(how, paged->dtype, paged->size, p);
 }
 
-/* `row` has room for one. */
-static void end_panel(const task *t, const panel *p, float *row) {
+/* `rows` has room for LANES of them. */
+static void end_panel(const task *t, const panel *p, float *rows) {
+  const int64_t size = t->all->paged->size;
   for (int64_t lane = 0; lane < p->rows; lane++) {
-    for (int64_t i = 0; i < t->all->paged->size; i++)
-      row[i] = p->sums[i * p->width + lane];
-    end_row(t, p->first + lane, row, p->most[lane], p->total[lane]);
+    if (lane % LANES == 0)
+      read_sums(p, lane, size, rows);
+    end_row(t, p->first + lane, rows + lane % LANES * sums_stride(size), p->most[lane], p->total[lane]);
   }
 }
 
 static void tile_task(const task *t, areas a) {
   const cpu_paged *paged = t->all->paged;
   float most[ROW_TILE], total[ROW_TILE];
-  panel panels[ROW_TILE / PANEL];
+  panel panels[ROW_TILE / LEAST_PANEL];
   int64_t begin = visible_to(t, t->first).begin, end = visible_to(t, t->first + t->rows - 1).end;
   key_block block = {.scoring = scoring_of(has_pairs(t), paged->scale),
                      .first = begin,
@@ -441,15 +449,17 @@ static void tile_task(const task *t, areas a) {
                      .key = a.key,
                      .value = a.value};
   const panel memory = {.query = {.floats = a.query}, .sums = a.sums, .most = most, .total = total};
-  const int64_t n = make_panels(t->first, t->rows, paged->size, paged->size, memory, panels);
+  const int64_t n = make_panels(&block.scoring, t->first, t->rows, paged->size, paged->size, memory, panels);
   for (int64_t i = 0; i < n; i++)
     begin_panel(t, &panels[i], &block.scoring);
-  for (; block.first < end; block.first += KEY_BLOCK) {
-    block.keys = least(KEY_BLOCK, end - block.first);
+  begin_tiles();
+  for (; block.first < end; block.first += block_keys(&block.scoring)) {
+    block.keys = least(block_keys(&block.scoring), end - block.first);
     load_block(t, &block);
     for (int64_t i = 0; i < n; i++)
       attend_panel(t, &panels[i], &block, a.scores);
   }
+  end_tiles();
   for (int64_t i = 0; i < n; i++)
     end_panel(t, &panels[i], a.key);
 }

@@ -2,13 +2,14 @@
  * Panels of queries, a lane for each, as both kinds of attention by tiles have them (attention.c, paged_attention.c):
  * what they do with the keys and values of a block.
  * Scores and weights are kept transposed, [keys, width]. Scores of bfloat16 are sums of products of pairs where the
- * processor has these (pairs.h): a pair stands in a float's place.
+ * processor has these: a pair stands in a float's place. Where it multiplies tiles of them (panel_tiles.h), sums of
+ * values are such, too, of weights in two parts.
  */
 #ifndef FLHOST_CPU_FLAGOS_PANEL_H
 #define FLHOST_CPU_FLAGOS_PANEL_H
 
 #include "plugins/cpu/flagos/block.h"
-#include "plugins/cpu/flagos/pairs.h"
+#include "plugins/cpu/flagos/panel_tiles.h"
 #include "plugins/cpu/flagos/tile.h"
 #include "plugins/cpu/flagos/vector.h"
 #include "plugins/integers.h"
@@ -18,6 +19,12 @@
 
 /* HEIGHT keys, or numbers of a value, times VECTORS lanes of queries have registers. */
 enum { HEIGHT = LANES == 16 ? 8 : 4, VECTORS = LANES == 4 && REGISTERS == 16 ? 2 : 3, PANEL = VECTORS * LANES };
+/* Of tiles two times two have registers. */
+enum { TILED_PANEL = 2 * LANES, LEAST_PANEL = HAS_TILES ? TILED_PANEL : PANEL };
+/* Rows of keys, of scores and of sums come in such numbers. */
+enum { ROW_STEP = HAS_TILES ? LANES : HEIGHT };
+/* Weights of so many keys stay in the first-level cache, where they are floats; those of pairs are half as large. */
+enum { FLOAT_KEYS = 128, KEY_BLOCK = HAS_TILES ? 2 * FLOAT_KEYS : FLOAT_KEYS };
 
 SPECIALISED void multiply_of(tile_form form, int64_t k, tile_factors factors, const float *columns, int64_t width,
                              bool accumulate, float *sums) {
@@ -42,10 +49,18 @@ static scoring scoring_of(bool has_pairs, float scale) {
   return (scoring){has_pairs, scale, ldexpf(1, exponent - 1), 2 * rest};
 }
 
+static int64_t block_keys(const scoring *how) {
+  return how->has_pairs ? KEY_BLOCK : FLOAT_KEYS;
+}
+
 /* May scores of such numbers be sums of products of pairs, as long as all are finite? These take what is smaller than
  * normal numbers for 0, and 0 times infinity is none. */
 static bool may_be_pairs(cpu_dtype query, cpu_dtype key, float scale) {
-  return query == CPU_BFLOAT16 && key == CPU_BFLOAT16 && isfinite(scale) && cpu_has_pairs();
+#ifdef __AVX512BF16__
+  return query == CPU_BFLOAT16 && key == CPU_BFLOAT16 && isfinite(scale);
+#else
+  return (void)query, (void)key, (void)scale, false;
+#endif
 }
 
 /* Of bfloat16: is no exponent the largest, which one more makes the sign? */
@@ -68,15 +83,68 @@ static bool are_finite_rows(const float *rows, int64_t n, int64_t stride, int64_
 
 /* A panel's queries, or one lane of them. */
 typedef struct query_lanes {
-  float *floats, *pairs; /* [size, width], [size / 2, width] */
+  float *floats, *pairs; /* [size, width], [pairs_of(size), width] */
 } query_lanes;
 
+/* Of a row's numbers: zeros fill up the last tile. */
+static int64_t pairs_of(int64_t size) {
+  return HAS_TILES ? round_up(size, 2 * LANES) / 2 : divide_up(size, 2);
+}
+
 static int64_t queries_floats(int64_t size) {
-  return size + divide_up(size, 2);
+  return size + pairs_of(size);
 }
 
 static query_lanes queries_at(float *memory, int64_t size, int64_t width) {
   return (query_lanes){memory, memory + size * width};
+}
+
+/* `size` numbers of a key's row from number `first` on, which is even. Are all finite? */
+static bool load_key_pairs(const void *row, int64_t size, float *key, int64_t first) {
+  uint16_t *to = (uint16_t *)(void *)(key + first / 2);
+#ifdef __AMX_BF16__
+  return copy_numbers(row, size, 2 * pairs_of(first + size) - first, to);
+#else
+  memcpy(to, row, (size_t)size * sizeof *to);
+  to[size] = 0;
+  return is_finite_row(to, size);
+#endif
+}
+
+/* Up to PANEL queries of those that are numbered from 0 on: rows `first` to first + rows - 1. */
+typedef struct panel {
+  int64_t first, rows, width; /* width: lanes, a multiple of LANES */
+  const void *query_rows[PANEL];
+  query_lanes query;
+  float *sums;         /* [value_size, width] */
+  float *most, *total; /* [width]: the largest score, and the sum of weights, exponentials less that */
+} panel;
+
+/* Those of rows first to first + rows - 1, how many there are; their memory is one after the other's. */
+static int64_t make_panels(const scoring *how, int64_t first, int64_t rows, int64_t size, int64_t value_size,
+                           panel memory, panel *panels) {
+  const int64_t most = how->has_pairs ? LEAST_PANEL : PANEL, n = divide_up(rows, most);
+  for (int64_t i = 0; i < n; i++) {
+    int64_t at = i * most, left = least(most, rows - at), width = round_up(left, LANES);
+    panels[i] = (panel){.first = first + at,
+                        .rows = left,
+                        .width = width,
+                        .query = queries_at(memory.query.floats + at * queries_floats(size), size, width),
+                        .sums = memory.sums + at * round_up(value_size, ROW_STEP),
+                        .most = memory.most + at,
+                        .total = memory.total + at};
+  }
+  return n;
+}
+
+/* Of lanes without a query, too. */
+static void clear_panel(const panel *p, int64_t size, int64_t value_size) {
+  memset(p->query.floats, 0, (size_t)(queries_floats(size) * p->width) * sizeof *p->query.floats);
+  memset(p->sums, 0, (size_t)(round_up(value_size, ROW_STEP) * p->width) * sizeof *p->sums);
+  for (int64_t lane = 0; lane < p->width; lane++) {
+    p->most[lane] = -INFINITY;
+    p->total[lane] = 0;
+  }
 }
 
 static void load_query(const scoring *how, cpu_dtype dtype, const void *row, int64_t size, query_lanes lane,
@@ -87,7 +155,7 @@ static void load_query(const scoring *how, cpu_dtype dtype, const void *row, int
     cpu_block_types[dtype].load(block, row, first, n);
     for (int64_t i = 0; i < n; i++)
       lane.floats[(first + i) * width] = block[i] * how->scale;
-    if (!how->has_pairs)
+    if (!how->has_pairs || HAS_TILES)
       continue;
     for (int64_t i = 0; i < n; i++)
       block[i] *= how->of_pairs;
@@ -98,61 +166,50 @@ static void load_query(const scoring *how, cpu_dtype dtype, const void *row, int
   }
 }
 
-/* `size` numbers of a key's row from number `first` on, which is even. Are all finite? */
-static bool load_key_pairs(const void *row, int64_t size, float *key, int64_t first) {
-  uint16_t *to = (uint16_t *)(void *)(key + first / 2);
-  memcpy(to, row, (size_t)size * sizeof *to);
-  to[size] = 0;
-  return is_finite_row(to, size);
+static void load_query_lanes(const scoring *how, cpu_dtype dtype, int64_t size, const panel *p) {
+  for (int64_t lane = 0; lane < p->rows; lane++)
+    load_query(how, dtype, p->query_rows[lane], size, (query_lanes){p->query.floats + lane, p->query.pairs + lane},
+               p->width);
 }
 
-/* scores [HEIGHT, width] of HEIGHT keys, that are `stride` floats apart, and the panel's queries, of `size` numbers. */
-static void find_scores(const scoring *how, tile_form form, int64_t size, const float *keys, int64_t stride,
-                        query_lanes of, int64_t width, float *scores) {
-  const tile_factors factors = {keys, stride, 1};
-#ifdef __AVX512BF16__
-  if (form == TILE_PAIRS) {
-    multiply_of(TILE_PAIRS, divide_up(size, 2), factors, of.pairs, width, false, scores);
-    for (int64_t i = 0; i < HEIGHT * width; i++)
-      scores[i] *= how->of_scores;
+/* From p->query_rows. */
+static void load_queries(const scoring *how, cpu_dtype dtype, int64_t size, const panel *p) {
+#ifdef __AMX_BF16__
+  if (how->has_pairs) { /* floats are needed where keys are not finite */
+    for (int64_t lane = 0; lane < p->width; lane += LANES)
+      load_query_columns(p->query_rows + lane, p->rows - lane, size, how->of_pairs, p->query.pairs + lane, p->width);
     return;
   }
 #endif
-  (void)how, (void)form;
-  multiply_of(TILE_FLOATS, size, factors, of.floats, width, false, scores);
+  load_query_lanes(how, dtype, size, p);
 }
 
-/* Up to PANEL queries of those that are numbered from 0 on: rows `first` to first + rows - 1. */
-typedef struct panel {
-  int64_t first, rows, width; /* width: lanes, a multiple of LANES */
-  query_lanes query;
-  float *sums;         /* [value_size, width] */
-  float *most, *total; /* [width]: the largest score, and the sum of weights, exponentials less that */
-} panel;
-
-/* Those of rows first to first + rows - 1, how many there are; their memory is one after the other's. */
-static int64_t make_panels(int64_t first, int64_t rows, int64_t size, int64_t value_size, panel memory, panel *panels) {
-  int64_t n = divide_up(rows, PANEL);
-  for (int64_t i = 0; i < n; i++) {
-    int64_t at = i * PANEL, left = least(PANEL, rows - at), width = round_up(left, LANES);
-    panels[i] = (panel){.first = first + at,
-                        .rows = left,
-                        .width = width,
-                        .query = queries_at(memory.query.floats + at * queries_floats(size), size, width),
-                        .sums = memory.sums + at * round_up(value_size, HEIGHT),
-                        .most = memory.most + at,
-                        .total = memory.total + at};
+/* scores [keys, width] of keys, that are `stride` floats apart, and the panel's queries, of `size` numbers. */
+static void find_scores(const scoring *how, tile_form form, int64_t size, const float *key, int64_t stride,
+                        int64_t keys, const panel *p, float *scores) {
+#ifdef __AMX_BF16__
+  if (form == TILE_PAIRS) {
+    multiply_tiles(keys, p->width, size, key, stride * (int64_t)sizeof *key, (tile_columns){p->query.pairs, 1}, false,
+                   scores);
+    for (int64_t i = 0; i < keys * p->width; i++)
+      scores[i] *= how->of_scores;
+    return;
   }
-  return n;
-}
-
-/* Of lanes without a query, too. */
-static void clear_panel(const panel *p, int64_t size, int64_t value_size) {
-  memset(p->query.floats, 0, (size_t)(queries_floats(size) * p->width) * sizeof *p->query.floats);
-  memset(p->sums, 0, (size_t)(round_up(value_size, HEIGHT) * p->width) * sizeof *p->sums);
-  for (int64_t lane = 0; lane < p->width; lane++) {
-    p->most[lane] = -INFINITY;
-    p->total[lane] = 0;
+  if (how->has_pairs)
+    load_query_lanes(how, CPU_BFLOAT16, size, p);
+#endif
+  for (int64_t i = 0; i < keys; i += HEIGHT, key += HEIGHT * stride, scores += HEIGHT * p->width) {
+    const tile_factors factors = {key, stride, 1};
+#ifdef __AVX512BF16__
+    if (form == TILE_PAIRS) {
+      multiply_of(TILE_PAIRS, divide_up(size, 2), factors, p->query.pairs, p->width, false, scores);
+      for (int64_t j = 0; j < HEIGHT * p->width; j++)
+        scores[j] *= how->of_scores;
+      continue;
+    }
+#endif
+    (void)how, (void)form;
+    multiply_of(TILE_FLOATS, size, factors, p->query.floats, p->width, false, scores);
   }
 }
 
@@ -183,9 +240,19 @@ static float base_of(float most) {
   return most == -INFINITY ? 0 : most;
 }
 
-/* Scores become weights. What was added up before is scaled to the largest score that there is now. */
-static void weigh_scores(const panel *p, int64_t value_size, int64_t keys, float *scores) {
+/* Scores become weights, floats or columns of pairs. What was added up before is scaled to the largest score that
+ * there is now. */
+static void weigh_scores(const panel *p, tile_form form, int64_t value_size, int64_t keys, float *scores) {
   float base[PANEL], factors[PANEL], total[PANEL];
+#ifdef __AMX_BF16__
+  for (int64_t lane = 0; lane < p->width && form == TILE_PAIRS; lane += LANES) {
+    vector factor;
+    weigh_lanes(scores + lane, keys, p->width, p->most + lane, p->total + lane, &factor);
+    scale_lanes(p->sums + lane, value_size, p->width, factor);
+  }
+#endif
+  if (form == TILE_PAIRS)
+    return;
   memcpy(factors, p->most, (size_t)p->width * sizeof *factors);
   find_most(scores, keys, p->width, p->most);
   for (int64_t lane = 0; lane < p->width; lane++) {
@@ -199,12 +266,60 @@ static void weigh_scores(const panel *p, int64_t value_size, int64_t keys, float
     p->total[lane] += total[lane];
 }
 
-/* sums += values [keys, value_size] times weights; rows of values are `stride` apart. */
-static void add_values(const panel *p, const float *values, int64_t stride, int64_t value_size, int64_t keys,
-                       const float *weights) {
+/* Of a block: rows of floats, or pairs of keys, [value_size, keys] of bfloat16, all finite; `stride` numbers apart. */
+typedef struct block_values {
+  tile_form form;
+  float *data;
+  int64_t stride;
+} block_values;
+
+/* Those from a key on. */
+static inline block_values values_from(block_values values, int64_t key) {
+  values.data = values.form == TILE_PAIRS ? (float *)(void *)((uint16_t *)(void *)values.data + key)
+                                          : values.data + key * values.stride;
+  return values;
+}
+
+/* Rows of bfloat16 become values of `keys` keys by pairs, where these can be multiplied: where all are finite. */
+static bool load_value_pairs(const scoring *how, const void *const *rows, int64_t keys, int64_t value_size,
+                             block_values *to) {
+#ifdef __AMX_BF16__
+  to->stride = value_stride_of(KEY_BLOCK);
+  to->form = TILE_PAIRS;
+  return how->has_pairs && load_value_columns(rows, keys, value_size, (uint16_t *)(void *)to->data, to->stride);
+#else
+  return (void)how, (void)rows, (void)keys, (void)value_size, (void)to, false;
+#endif
+}
+
+/* sums += values of `keys` keys times weights. */
+static void add_values(const panel *p, block_values values, int64_t value_size, int64_t keys, const float *weights) {
+#ifdef __AMX_BF16__
+  if (values.form == TILE_PAIRS) {
+    multiply_tiles(value_size, p->width, keys, values.data, values.stride * 2, (tile_columns){weights, 2}, true,
+                   p->sums);
+    return;
+  }
+#endif
   for (int64_t i = 0; i < value_size; i += HEIGHT)
-    multiply_of(TILE_FLOATS, keys, (tile_factors){values + i, 1, stride}, weights, p->width, true,
+    multiply_of(TILE_FLOATS, keys, (tile_factors){values.data + i, 1, values.stride}, weights, p->width, true,
                 p->sums + i * p->width);
+}
+
+/* Floats between what is read of neighbouring lanes. */
+static int64_t sums_stride(int64_t value_size) {
+  return round_up(value_size, LANES);
+}
+
+/* The sums of LANES queries from `lane` on become rows. */
+static void read_sums(const panel *p, int64_t lane, int64_t value_size, float *rows) {
+#ifdef __AMX_BF16__
+  read_square_sums(p->sums + lane, value_size, p->width, rows, sums_stride(value_size));
+#else
+  for (int64_t row = 0; row < LANES; row++, rows += sums_stride(value_size))
+    for (int64_t i = 0; i < value_size; i++)
+      rows[i] = p->sums[i * p->width + lane + row];
+#endif
 }
 
 #endif
