@@ -245,6 +245,78 @@ START_TEST(the_smallest_number_times_infinity_is_infinite) {
 }
 END_TEST
 
+/* Instruction sets that compute with bfloat16 in different ways. */
+static const char *const variants_of_bfloat16[] = {"avx512", "avx512_bf16", "amx"};
+
+static bool use_variant(const char *test, const char *variant) {
+  ck_assert_int_eq(setenv("VLLM_FL_CPU_ISA", variant, 1), 0);
+  if (!try_plugin())
+    return true;
+  printf("skip: %s: no %s here\n", test, variant);
+  return false;
+}
+
+START_TEST(O5_sizes_that_fill_no_tile_agree_with_the_reference) {
+  static const int64_t sizes[] = {1, 21, 40, 72, 80, 96, 192};
+  static const int64_t tokens[][2] = {{1, 1}, {17, 31}, {33, 257}, {400, 300}};
+  if (!use_variant("O5_sizes_that_fill_no_tile_agree_with_the_reference", variants_of_bfloat16[_i]))
+    return;
+  for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++)
+    for (size_t j = 0; j < sizeof tokens / sizeof tokens[0]; j++) {
+      const int64_t *n = tokens[j];
+      owned *q = make_unit(bfloat16, SHAPE(1, n[0], 2, sizes[i]), 1, 1);
+      owned *k = make_unit(bfloat16, SHAPE(1, n[1], 2, sizes[i]), 2, 2),
+            *v = make_unit(bfloat16, SHAPE(1, n[1], 2, sizes[i]), 3, 3);
+      owned *out[] = {make(bfloat16, SHAPE(1, n[0], 2, sizes[i]), 0), make(bfloat16, SHAPE(1, n[0], 2, sizes[i]), 1)};
+      for (int which = 0; which < 2; which++)
+        ck_assert_int_eq(encode(both[which], q, k, v, fl_none(), NULL, out[which]), FL_OK);
+      check_close("mm_encoder_attn", &out[1]->tensor, &out[0]->tensor);
+      UNMAKE(q, k, v, out[0], out[1]);
+    }
+}
+END_TEST
+
+/* Tokens from 150 on see the bad one; others of their block of keys, and of their tile of queries, do not. */
+START_TEST(what_is_not_finite_in_bfloat16_spreads_to_those_who_see_it_only) {
+  enum { TOKENS = 300, BAD = 150 };
+  const double bad[] = {NAN, INFINITY, -INFINITY};
+  if (!use_variant("what_is_not_finite_in_bfloat16_spreads_to_those_who_see_it_only", variants_of_bfloat16[_i]))
+    return;
+  owned *query = make_unit(bfloat16, SHAPE(TOKENS, HEADS, NOPE + ROPE), 0, 1);
+  owned *weight = make_unit(bfloat16, SHAPE(HEADS * (NOPE + V), RANK), 0, 3);
+  for (int i = 0; i < 3; i++) {
+    owned *rows = make_unit(bfloat16, SHAPE(TOKENS, ROW), 0, 2), *out = make(bfloat16, SHAPE(TOKENS, HEADS * V), 0);
+    set(&rows->tensor, BAD * ROW, bad[i]);
+    prefill(both[1], query, rows, TOKENS, weight, 0, out);
+    for (int j = 0; j < TOKENS * HEADS * V; j++)
+      ck_each(isfinite(element(out, j)) == (j < BAD * HEADS * V), "element %d is %g", j, element(out, j));
+    UNMAKE(rows, out);
+  }
+  owned *out = make(bfloat16, SHAPE(TOKENS, HEADS * V), 0), *rows = make_unit(bfloat16, SHAPE(TOKENS, ROW), 0, 2);
+  set(&query->tensor, BAD * HEADS * (NOPE + ROPE), NAN);
+  prefill(both[1], query, rows, TOKENS, weight, 0, out);
+  for (int j = 0; j < TOKENS * HEADS * V; j++)
+    ck_each(isfinite(element(out, j)) == (j / V != BAD * HEADS), "element %d is %g", j, element(out, j));
+  UNMAKE(query, weight, rows, out);
+}
+END_TEST
+
+START_TEST(an_infinite_value_is_infinite_in_its_own_number_only) {
+  enum { QUERIES = 40, KEYS = 300, SIZE = 40, NUMBER = 5 };
+  if (!use_variant("an_infinite_value_is_infinite_in_its_own_number_only", variants_of_bfloat16[_i]))
+    return;
+  owned *q = make_unit(bfloat16, SHAPE(1, QUERIES, 1, SIZE), 0, 1),
+        *k = make_unit(bfloat16, SHAPE(1, KEYS, 1, SIZE), 0, 2);
+  owned *v = make_unit(bfloat16, SHAPE(1, KEYS, 1, SIZE), 0, 3), *out = make(bfloat16, SHAPE(1, QUERIES, 1, SIZE), 0);
+  set(&v->tensor, KEYS / 2 * SIZE + NUMBER, INFINITY);
+  ck_assert_int_eq(encode(both[1], q, k, v, fl_none(), NULL, out), FL_OK);
+  for (int i = 0; i < QUERIES * SIZE; i++)
+    ck_each(i % SIZE == NUMBER ? isinf(element(out, i)) : isfinite(element(out, i)), "element %d is %g", i,
+            element(out, i));
+  UNMAKE(q, k, v, out);
+}
+END_TEST
+
 /* A query sees tokens up to its own: what lies behind changes nothing. */
 START_TEST(prefill_is_causal_from_the_offset_on) {
   owned *query = make_unit(float32, SHAPE(2, HEADS, NOPE + ROPE), 0, 1);
@@ -558,6 +630,9 @@ static void add_tests(TCase *tests) {
   tcase_add_loop_test(tests, nan_in_a_token_spreads_to_later_queries_only, 0, 2);
   tcase_add_loop_test(tests, scores_of_minus_infinity_count_where_there_are_no_others, 0, 2);
   tcase_add_test(tests, the_smallest_number_times_infinity_is_infinite);
+  tcase_add_loop_test(tests, O5_sizes_that_fill_no_tile_agree_with_the_reference, 0, 3);
+  tcase_add_loop_test(tests, what_is_not_finite_in_bfloat16_spreads_to_those_who_see_it_only, 0, 3);
+  tcase_add_loop_test(tests, an_infinite_value_is_infinite_in_its_own_number_only, 0, 3);
   tcase_add_loop_test(tests, prefill_is_causal_from_the_offset_on, 0, 2);
   tcase_add_loop_test(tests, decode_attends_to_the_rows_of_a_sequence_wherever_its_blocks_are, 0, 6);
   tcase_add_loop_test(tests, O6_blocks_and_lengths_out_of_range_are_bad_arguments_and_nothing_is_written, 0, 2);

@@ -168,7 +168,7 @@ static void attend_panel(const cpu_head *head, const panel *p, const key_block *
 }
 
 static void begin_panel(const cpu_head *head, panel *p, const scoring *how) {
-  clear_panel(p, head->size, head->value_size);
+  clear_panel(p, head->value_size);
   for (int64_t query = 0; query < p->rows; query++)
     p->query_rows[query] = cpu_matrix_row(head->query, p->first + query);
   load_queries(how, head->query.dtype, head->size, p);

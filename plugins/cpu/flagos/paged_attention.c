@@ -419,7 +419,7 @@ static void attend_panel(const task *t, const panel *p, const key_block *block, 
 
 static void begin_panel(const task *t, panel *p, const scoring *how) {
   const cpu_paged *paged = t->all->paged;
-  clear_panel(p, paged->size, paged->size);
+  clear_panel(p, paged->size);
   for (int64_t lane = 0; lane < p->rows; lane++) {
     int64_t row = p->first + lane;
     begin_row(t, row, &p->most[lane], &p->total[lane]);

@@ -24,7 +24,7 @@ enum { TILED_PANEL = 2 * LANES, LEAST_PANEL = HAS_TILES ? TILED_PANEL : PANEL };
 /* Rows of keys, of scores and of sums come in such numbers. */
 enum { ROW_STEP = HAS_TILES ? LANES : HEIGHT };
 /* Weights of so many keys stay in the first-level cache, where they are floats; those of pairs are half as large. */
-enum { FLOAT_KEYS = 128, KEY_BLOCK = HAS_TILES ? 2 * FLOAT_KEYS : FLOAT_KEYS };
+enum { FLOAT_KEYS = 128, KEY_BLOCK = HAS_TILES ? 256 : FLOAT_KEYS };
 
 SPECIALISED void multiply_of(tile_form form, int64_t k, tile_factors factors, const float *columns, int64_t width,
                              bool accumulate, float *sums) {
@@ -138,8 +138,7 @@ static int64_t make_panels(const scoring *how, int64_t first, int64_t rows, int6
 }
 
 /* Of lanes without a query, too. */
-static void clear_panel(const panel *p, int64_t size, int64_t value_size) {
-  memset(p->query.floats, 0, (size_t)(queries_floats(size) * p->width) * sizeof *p->query.floats);
+static void clear_panel(const panel *p, int64_t value_size) {
   memset(p->sums, 0, (size_t)(round_up(value_size, ROW_STEP) * p->width) * sizeof *p->sums);
   for (int64_t lane = 0; lane < p->width; lane++) {
     p->most[lane] = -INFINITY;
@@ -167,6 +166,8 @@ static void load_query(const scoring *how, cpu_dtype dtype, const void *row, int
 }
 
 static void load_query_lanes(const scoring *how, cpu_dtype dtype, int64_t size, const panel *p) {
+  const int64_t floats = HAS_TILES ? size : queries_floats(size);
+  memset(p->query.floats, 0, (size_t)(floats * p->width) * sizeof *p->query.floats);
   for (int64_t lane = 0; lane < p->rows; lane++)
     load_query(how, dtype, p->query_rows[lane], size, (query_lanes){p->query.floats + lane, p->query.pairs + lane},
                p->width);
@@ -175,7 +176,7 @@ static void load_query_lanes(const scoring *how, cpu_dtype dtype, int64_t size, 
 /* From p->query_rows. */
 static void load_queries(const scoring *how, cpu_dtype dtype, int64_t size, const panel *p) {
 #ifdef __AMX_BF16__
-  if (how->has_pairs) { /* floats are needed where keys are not finite */
+  if (how->has_pairs) { /* floats are made where keys are not finite */
     for (int64_t lane = 0; lane < p->width; lane += LANES)
       load_query_columns(p->query_rows + lane, p->rows - lane, size, how->of_pairs, p->query.pairs + lane, p->width);
     return;
@@ -189,10 +190,16 @@ static void find_scores(const scoring *how, tile_form form, int64_t size, const 
                         int64_t keys, const panel *p, float *scores) {
 #ifdef __AMX_BF16__
   if (form == TILE_PAIRS) {
-    multiply_tiles(keys, p->width, size, key, stride * (int64_t)sizeof *key, (tile_columns){p->query.pairs, 1}, false,
-                   scores);
-    for (int64_t i = 0; i < keys * p->width; i++)
-      scores[i] *= how->of_scores;
+    const tile_columns columns = {p->query.pairs, 1};
+    float *before = scores; /* are multiplied while tiles are */
+    for (int64_t i = 0; i < keys; i += 2 * TILE_EDGE, scores += 2 * TILE_EDGE * p->width) {
+      multiply_tiles(least(keys - i, 2 * TILE_EDGE), p->width, size, key + i * stride, stride * (int64_t)sizeof *key,
+                     columns, false, scores);
+      for (; before < scores; before += LANES)
+        *(vector *)before *= how->of_scores;
+    }
+    for (; before < scores; before += LANES)
+      *(vector *)before *= how->of_scores;
     return;
   }
   if (how->has_pairs)
