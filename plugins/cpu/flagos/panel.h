@@ -303,8 +303,11 @@ static bool load_value_pairs(const scoring *how, const void *const *rows, int64_
 static void add_values(const panel *p, block_values values, int64_t value_size, int64_t keys, const float *weights) {
 #ifdef __AMX_BF16__
   if (values.form == TILE_PAIRS) {
-    multiply_tiles(value_size, p->width, keys, values.data, values.stride * 2, (tile_columns){weights, 2}, true,
-                   p->sums);
+    /* of so many keys, values of two tiles stay in the first-level cache beside weights */
+    for (int64_t key = 0; key < keys; key += FLOAT_KEYS)
+      multiply_tiles(value_size, p->width, least(FLOAT_KEYS, keys - key),
+                     (const uint16_t *)(const void *)values.data + key, values.stride * 2,
+                     (tile_columns){weights + key * p->width, 2}, true, p->sums);
     return;
   }
 #endif
