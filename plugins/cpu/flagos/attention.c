@@ -206,45 +206,9 @@ static int64_t add_areas(areas a) {
   return a.scores + a.key + a.value + a.query + a.sums;
 }
 
-/* Brings a share of some rows into the second-level cache, ahead of when they are needed. */
-static void fetch_share(cpu_matrix from, int64_t first, int64_t rows, int64_t columns, int64_t share, int64_t shares) {
-  const int64_t end = first + rows * (share + 1) / shares;
-  for (int64_t row = first + rows * share / shares; row < end; row++)
-    fetch(cpu_matrix_row(from, row), columns * cpu_dtype_size(from.dtype));
-}
-
-/* Queries first to first + queries - 1 of a task, at most QUERY_TILE. */
-typedef struct query_tile {
-  task task;
-  int64_t first, queries;
-} query_tile;
-
-/* While panel i of n attends to a block: keys and values of the next block, or of the first one of the tile that comes
- * next with its queries; and where results will be. */
-static void fetch_next(const query_tile *tile, const query_tile *next, const key_block *block, int64_t visible,
-                       int64_t i, int64_t n) {
-  const cpu_head *head = &tile->task.head;
-  int64_t first = block->first + block_keys(&block->scoring);
-  if (!HAS_TILES || !block->scoring.has_pairs || tile->task.pages)
-    return;
-  if (first >= visible) {
-    fetch_share(head->out, tile->first, tile->queries, head->value_size, i, n);
-    if (!next)
-      return;
-    head = &next->task.head;
-    fetch_share(head->query, next->first, next->queries, head->size, i, n);
-    visible = cpu_head_visible(head, next->first + next->queries - 1);
-    first = 0;
-  }
-  const int64_t keys = least(block_keys(&block->scoring), visible - first);
-  fetch_share(head->key, first, keys, head->size - head->shared_size, i, n);
-  fetch_share(head->value, first, keys, head->value_size, i, n);
-}
-
-static void attend_tile(const query_tile *tile, const query_tile *next, float *scratch) {
-  const task *t = &tile->task;
+/* Queries first to first + queries - 1, at most QUERY_TILE. */
+static void attend_tile(const task *t, int64_t first, int64_t queries, float *scratch) {
   const cpu_head *head = &t->head;
-  const int64_t first = tile->first, queries = tile->queries;
   areas sizes = needed_areas(head, t->pages);
   float *scores = scratch, *key = scores + sizes.scores, *value = key + sizes.key, *query = value + sizes.value;
   float *sums = query + sizes.query, most[QUERY_TILE], total[QUERY_TILE];
@@ -262,10 +226,8 @@ static void attend_tile(const query_tile *tile, const query_tile *next, float *s
   for (; block.first < visible; block.first += block_keys(&block.scoring)) {
     block.keys = least(block_keys(&block.scoring), visible - block.first);
     load_block(t, &block);
-    for (int64_t i = 0; i < n; i++) {
-      fetch_next(tile, next, &block, visible, i, n);
+    for (int64_t i = 0; i < n; i++)
       attend_panel(head, &panels[i], &block, scores);
-    }
   }
   end_tiles();
   for (int64_t i = 0; i < n; i++)
@@ -287,22 +249,16 @@ static int64_t count_tiles(const tasks *all) {
   return divide_up(all->largest.queries, QUERY_TILE);
 }
 
-/* Without queries behind a task's last. */
-static query_tile tile_at(const tasks *all, int64_t i) {
-  task t = all->at(all->user, i / count_tiles(all));
-  int64_t first = i % count_tiles(all) * QUERY_TILE;
-  return (query_tile){t, first, least(QUERY_TILE, t.head.queries - first)};
-}
-
 static fl_status tiles_range(void *user, int64_t i, int64_t end) {
   const tasks *all = user;
   float *scratch = cpu_scratch_take((size_t)add_areas(needed_areas(&all->largest, all->paged)));
   if (!scratch)
     return FL_ENOMEM;
-  for (query_tile tile = tile_at(all, i), next; i < end; i++, tile = next) {
-    next = i + 1 < end ? tile_at(all, i + 1) : (query_tile){0};
-    if (tile.queries > 0)
-      attend_tile(&tile, next.queries > 0 ? &next : NULL, scratch);
+  for (; i < end; i++) {
+    task t = all->at(all->user, i / count_tiles(all));
+    int64_t first = i % count_tiles(all) * QUERY_TILE;
+    if (first < t.head.queries)
+      attend_tile(&t, first, least(QUERY_TILE, t.head.queries - first), scratch);
   }
   cpu_scratch_give(scratch);
   return FL_OK;
