@@ -181,7 +181,7 @@ static void check_linear_of(DLDataType dtype, int64_t m, int64_t n, int64_t k, i
   UNMAKE(x, weight, bias, out, one);
 }
 
-/* How many rows are few, by instruction set and type: cpu_few_rows_of there. */
+/* How many rows are few, by instruction set and type: cpu_few_rows_of there; by tiles none are many. */
 static int64_t most_rows(int variant, int type) {
   static const int64_t rows[][3] = {{8, 8, 8}, {32, 64, 8}, {32, 64, 8}, {32, 64, 64}, {32, 64, 65}};
   return rows[variant][type];

@@ -7,9 +7,7 @@
 
 #include "plugins/cpu/flagos/matmul.h"
 
-/* Whether the processor has such products. Beside tiles, which are faster (tiles.h), one takes as long as four of
- * floats.
- */
+/* Whether such products are used: processors with tiles (tiles.h) take as long for one as for four of floats. */
 static inline bool cpu_has_pairs(void) {
 #if defined(__AVX512BF16__) && !defined(__AMX_BF16__)
   return true;
