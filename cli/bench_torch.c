@@ -133,15 +133,23 @@ static json_t *receive(torch_peer *peer) {
   return NULL;
 }
 
+/* Between its turns the process stands still: threads of a pool that spin for the next loop, as those of OpenMP do for
+ * milliseconds, would take processors from what is timed then. */
+static void let_run(const torch_peer *peer, bool runs) {
+  kill(-peer->pid, runs ? SIGCONT : SIGSTOP);
+}
+
 /* Takes the request over. FL_OK with the answer, which the caller releases; what else there is in `words`. */
 static fl_status ask(torch_peer *peer, json_t *request, json_t **answer, char words[TORCH_PEER_WORDS]) {
   *answer = NULL;
   if (!*peer->state->fault) {
     bool sent = request && !json_object_set_new(request, "id", json_integer((json_int_t)++peer->state->number));
     char *text = sent ? json_dumps(request, JSON_COMPACT) : NULL;
+    let_run(peer, true);
     sent = text && send_line(peer, text) && send_line(peer, "\n");
     free(text);
     *answer = sent ? receive(peer) : NULL;
+    let_run(peer, false);
     if (!sent)
       say_ended(peer);
   }

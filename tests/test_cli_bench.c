@@ -382,6 +382,24 @@ START_TEST(torch_can_tell_calls_apart) {
 }
 END_TEST
 
+/* Threads of its own, which look for what comes next, would take processors from what is timed. */
+START_TEST(torch_stands_still_while_others_are_timed) {
+  copy_built("plugins/cpu.so", "plugins");
+  char watched[600];
+  snprintf(watched, sizeof watched,
+           "case $line in *begin*) setsid sh -c \"while kill -0 $$; do cut -d' ' -f3 /proc/$$/stat; done\" >%s "
+           "2>/dev/null &\n esac\n" ALL_WELL,
+           scratch("states"));
+  stand_in(watched);
+  assert_status(FLHOST("bench", "--peer", "torch", SMALL, "gelu"), 0);
+  char states[1 << 12] = "";
+  FILE *file = fopen(scratch("states"), "r");
+  ck_assert_ptr_nonnull(file);
+  ck_assert(fread(states, 1, sizeof states - 1, file) > 0 && !fclose(file));
+  assert_contains(states, "T\n");
+}
+END_TEST
+
 START_TEST(a_call_that_torch_does_not_make_has_its_reason) {
   copy_built("plugins/cpu.so", "plugins");
   stand_in("case $line in *begin*) answer '\"version\": \"\"';; *) answer '\"reason\": \"not for Half\"';; esac");
@@ -604,6 +622,7 @@ static void add_tests(TCase *tests) {
   tcase_add_test(tests, torch_takes_its_turns_by_its_own_clock);
   tcase_add_test(tests, torch_is_told_what_the_call_has);
   tcase_add_test(tests, torch_can_tell_calls_apart);
+  tcase_add_test(tests, torch_stands_still_while_others_are_timed);
   tcase_add_test(tests, a_call_that_torch_does_not_make_has_its_reason);
   tcase_add_test(tests, what_torch_prints_is_not_read_as_an_answer);
   tcase_add_loop_test(tests, torch_that_goes_takes_nobody_with_it, 0, 7);

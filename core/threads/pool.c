@@ -5,23 +5,35 @@
 #include "core/support.h"
 
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <string.h>
 #include <unistd.h>
 
-/* Looks at what is coming for so long before a thread sleeps: kernels follow each other at once, or after a while. */
-static const double SPIN_SECONDS = 10e-6;
+/* Looks at what is coming for so long before a thread sleeps: kernels follow each other at once, or after a while.
+ * Whoever began something looks for longer, about as long as to be woken takes, since the last ranges of a loop are
+ * short. */
+static const double SPIN_SECONDS = 10e-6, LAST_SECONDS = 100e-6;
 enum { LOOKS = 64 };
 
 static _Atomic uint32_t n_cores; /* 0: nobody asked so far */
 static pthread_mutex_t asking = PTHREAD_MUTEX_INITIALIZER;
 
-/* Nothing else is locked, and no code of others runs, while this is held; fork takes it, too. */
+/* A thread of the pool. */
+typedef struct helper {
+  pthread_t thread;
+  pthread_cond_t called;
+  bool sleeps;
+  int away_from; /* the processor that it may not run on */
+} helper;
+
+/* Nothing else is locked, and no code of others runs, while this is held; fork takes it, too. Threads are woken when it
+ * is free: else they would wake, find it taken, sleep, and have to be woken once more. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards all that follows */
-static pthread_cond_t something_begins = PTHREAD_COND_INITIALIZER, somebody_left = PTHREAD_COND_INITIALIZER;
-static fl_gathering *gatherings;          /* the oldest first */
-static pthread_t threads[FL_THREADS_MAX]; /* made so far; some may have ended */
-static uint32_t n_made, n_threads, n_sleeping, n_waiting;
+static pthread_cond_t somebody_left = PTHREAD_COND_INITIALIZER;
+static fl_gathering *gatherings;       /* the oldest first */
+static helper helpers[FL_THREADS_MAX]; /* made so far; some may have ended */
+static uint32_t n_made, n_threads, n_waiting;
 static bool ending;              /* threads are to end */
 static uint64_t generation;      /* of the process: another one after each fork */
 static _Atomic uint32_t n_begun; /* gatherings so far: read without the lock by those who spin */
@@ -46,10 +58,12 @@ static fl_gathering *find_wanting(void) {
   return best;
 }
 
-/* Whoever began it goes on when `inside` is 0: then it is not touched any more. The lock is held. */
+/* Whoever began it goes on when `inside` is 0: then it is not touched any more. The lock is held, and is given back. */
 static void leave(fl_gathering *gathering) {
   atomic_fetch_sub_explicit(&gathering->inside, 1, memory_order_release);
-  if (n_waiting)
+  bool is_awaited = n_waiting > 0;
+  pthread_mutex_unlock(&lock);
+  if (is_awaited)
     pthread_cond_broadcast(&somebody_left);
 }
 
@@ -67,10 +81,11 @@ static void stay_ends(stay *s) {
   pthread_mutex_lock(&lock);
   if (s->generation == generation) {
     atomic_store_explicit(&s->gathering->abandoned, true, memory_order_relaxed);
-    leave(s->gathering);
     n_threads--;
+    leave(s->gathering);
+  } else {
+    pthread_mutex_unlock(&lock);
   }
-  pthread_mutex_unlock(&lock);
 }
 
 /* The lock is held, and is held again afterwards. false: this is the child of a fork that `work` made. */
@@ -85,6 +100,7 @@ static bool help(fl_gathering *gathering) {
   if (s.generation != generation)
     return false;
   leave(gathering);
+  pthread_mutex_lock(&lock);
   return true;
 }
 
@@ -100,9 +116,9 @@ static void spin(uint32_t seen) {
   while (fl_stopwatch_look(&watch, SPIN_SECONDS) < SPIN_SECONDS);
 }
 
-static void *run_thread(void *unused) {
+static void *run_thread(void *user) {
+  helper *self = user;
   bool goes_on = true, has_spun = false;
-  (void)unused;
   pthread_mutex_lock(&lock);
   while (goes_on && !ending) {
     fl_gathering *gathering = find_wanting();
@@ -116,9 +132,9 @@ static void *run_thread(void *unused) {
       pthread_mutex_lock(&lock);
       has_spun = true;
     } else {
-      n_sleeping++;
-      pthread_cond_wait(&something_begins, &lock);
-      n_sleeping--;
+      self->sleeps = true;
+      while (self->sleeps && !ending)
+        pthread_cond_wait(&self->called, &lock);
       has_spun = false;
     }
   }
@@ -150,10 +166,10 @@ static void fork_child(void) {
     } else {
       *place = (*place)->next;
     }
-  n_made = n_threads = n_sleeping = n_waiting = 0;
+  n_made = n_threads = n_waiting = 0;
   ending = false;
   generation++;
-  something_begins = somebody_left = (pthread_cond_t)PTHREAD_COND_INITIALIZER;
+  somebody_left = (pthread_cond_t)PTHREAD_COND_INITIALIZER;
   asking = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER; /* another thread may have been */
   pthread_mutex_unlock(&lock);
 }
@@ -184,20 +200,38 @@ uint32_t fl_pool_cores(void) {
 
 /* ------------------------------------------------------------------------------------------------------- gathering */
 
+/* Where this process may run, but for one processor: that of the thread that begins a gathering. Where a processor
+ * sleeps so deeply that the system takes it for busy, as in a virtual machine, the system would have a helper wake on
+ * the one that is at work, and the two would take turns there. */
+static fl_processors processors_but(int one) {
+  fl_processors processors = fl_usable_processors();
+  if (processors.set && one >= 0) {
+    CPU_CLR_S((size_t)one, processors.size, processors.set);
+    if (!CPU_COUNT_S(processors.size, processors.set))
+      CPU_SET_S((size_t)one, processors.size, processors.set);
+  }
+  return processors;
+}
+
 /* Makes threads until there are n; that there are fewer does no harm. They take no signals, which are the engine's, and
- * run where the process may. The lock is held. */
-static void make_threads(uint32_t n) {
+ * run where the process may, but not here. The lock is held. */
+static void make_threads(uint32_t n, int here) {
   pthread_attr_t attributes;
   sigset_t all, before;
   if (n_threads >= n || ending || pthread_attr_init(&attributes))
     return;
-  fl_processors processors = fl_usable_processors();
+  fl_processors processors = processors_but(here);
   if (processors.set)
     pthread_attr_setaffinity_np(&attributes, processors.size, processors.set);
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &before);
-  while (n_threads < n && n_made < FL_THREADS_MAX && !pthread_create(&threads[n_made], &attributes, run_thread, NULL)) {
-    pthread_setname_np(threads[n_made++], "flhost");
+  while (n_threads < n && n_made < FL_THREADS_MAX) {
+    helper *next = &helpers[n_made];
+    *next = (helper){.called = PTHREAD_COND_INITIALIZER, .away_from = here};
+    if (pthread_create(&next->thread, &attributes, run_thread, next))
+      break;
+    pthread_setname_np(next->thread, "flhost");
+    n_made++;
     n_threads++;
   }
   pthread_sigmask(SIG_SETMASK, &before, NULL);
@@ -205,19 +239,38 @@ static void make_threads(uint32_t n) {
   CPU_FREE(processors.set);
 }
 
+/* Seldom: the caller was moved, or another one has come. The lock is held. */
+static void keep_away(helper *each, int here) {
+  if (each->away_from == here)
+    return;
+  fl_processors processors = processors_but(here);
+  if (processors.set)
+    pthread_setaffinity_np(each->thread, processors.size, processors.set);
+  CPU_FREE(processors.set);
+  each->away_from = here;
+}
+
 static void begin(fl_gathering *gathering) {
+  uint16_t called[FL_THREADS_MAX];
+  uint32_t n_called = 0;
+  int here = sched_getcpu();
   start();
   pthread_mutex_lock(&lock);
-  make_threads(gathering->wanted);
+  make_threads(gathering->wanted, here);
   fl_gathering **last = &gatherings;
   while (*last)
     last = &(*last)->next;
   *last = gathering;
   atomic_fetch_add_explicit(&n_begun, 1, memory_order_relaxed);
-  uint32_t woken = gathering->wanted < n_sleeping ? gathering->wanted : n_sleeping;
-  while (woken--)
-    pthread_cond_signal(&something_begins);
+  for (uint32_t i = 0; i < n_made && n_called < gathering->wanted; i++)
+    if (helpers[i].sleeps) {
+      helpers[i].sleeps = false;
+      keep_away(&helpers[i], here);
+      called[n_called++] = (uint16_t)i;
+    }
   pthread_mutex_unlock(&lock);
+  for (uint32_t i = 0; i < n_called; i++)
+    pthread_cond_signal(&helpers[called[i]].called);
 }
 
 static bool is_empty(const fl_gathering *gathering) {
@@ -230,7 +283,7 @@ static void end(fl_gathering *gathering) {
   gathering->wanted = 0;
   pthread_mutex_unlock(&lock);
   fl_stopwatch watch = fl_stopwatch_start();
-  while (!is_empty(gathering) && fl_stopwatch_look(&watch, SPIN_SECONDS) < SPIN_SECONDS)
+  while (!is_empty(gathering) && fl_stopwatch_look(&watch, LAST_SECONDS) < LAST_SECONDS)
     for (int i = 0; i < LOOKS && !is_empty(gathering); i++)
       pause_briefly();
   pthread_mutex_lock(&lock);
@@ -265,12 +318,13 @@ void fl_threads_end(void) {
   uint64_t ours = generation;
   uint32_t n = ending ? 0 : n_made;
   ending |= n > 0;
-  pthread_cond_broadcast(&something_begins);
+  for (uint32_t i = 0; i < n; i++)
+    pthread_cond_signal(&helpers[i].called);
   pthread_mutex_unlock(&lock);
   if (!n)
     return;
   for (uint32_t i = 0; i < n; i++) /* nobody makes more until then */
-    pthread_join(threads[i], NULL);
+    pthread_join(helpers[i].thread, NULL);
   pthread_mutex_lock(&lock);
   if (ours == generation) {
     n_made = n_threads = 0;
