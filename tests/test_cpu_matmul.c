@@ -141,7 +141,7 @@ static void check_linear(const char *variant, int64_t m, int64_t n, int64_t k) {
   free(out);
 }
 
-enum { AVX2 = 1, BFLOAT16 = 2 }; /* of instruction_sets, of floats */
+enum { AVX2 = 1, HALF = 1, BFLOAT16 = 2 }; /* of instruction_sets, of floats */
 static const char *const instruction_sets[] = {"baseline", "avx2", "avx512", "avx512_bf16", "amx"};
 
 START_TEST(every_instruction_set_computes_linear_layers) {
@@ -181,9 +181,10 @@ static void check_linear_of(DLDataType dtype, int64_t m, int64_t n, int64_t k, i
   UNMAKE(x, weight, bias, out, one);
 }
 
-/* How many rows are few, by instruction set and type: cpu_few_rows_of there; by tiles none are many. */
+/* How many rows are few, by instruction set and type: cpu_few_rows_of there; by tiles none of bfloat16 are many, and 24
+ * of float16. */
 static int64_t most_rows(int variant, int type) {
-  static const int64_t rows[][3] = {{8, 8, 8}, {32, 64, 8}, {32, 64, 8}, {32, 64, 64}, {32, 64, 65}};
+  static const int64_t rows[][3] = {{8, 8, 8}, {32, 64, 8}, {32, 64, 8}, {32, 64, 64}, {32, 23, 65}};
   return rows[variant][type];
 }
 
@@ -215,6 +216,78 @@ START_TEST(every_instruction_set_computes_many_rows_of_each_type) {
   for (int type = 0; type < 3 && !refusal; type++)
     for (int i = 0; i < 5; i++)
       check_linear_of(floats[type], many[i][0], many[i][1], many[i][2], i % 2 * 3);
+}
+END_TEST
+
+/* Products of float16 by tiles of two parts: without the smaller part a product of two numbers would be off by more
+ * than what one unit of float16 is. */
+static void check_all_digits(int64_t m, int64_t k) {
+  enum { N = 37 };
+  owned *x = make_filled(floats[HALF], SHAPE(m, k), 0, 1), *weight = make_filled(floats[HALF], SHAPE(N, k), 0, 2),
+        *out = make(floats[HALF], SHAPE(m, N), 0);
+  fl_value values[] = {value_of(x), value_of(weight), fl_none(), fl_bool(false), value_of(out)};
+  for (int64_t i = 0; i < m * k; i++) /* none that cancel each other */
+    set(&x->tensor, i, 1 + fabs(element(x, i)));
+  for (int64_t i = 0; i < N * k; i++)
+    set(&weight->tensor, i, 1 + fabs(element(weight, i)));
+  check_call("replicated_linear", "default.flagos", values, 5);
+  for (int64_t i = 0; i < m * N; i++) {
+    double sum = 0;
+    for (int64_t j = 0; j < k; j++)
+      sum += element(x, i / N * k + j) * element(weight, i % N * k + j);
+    ck_each(fabs(element(out, i) - sum) <= sum * 0x1p-10, "%d x %d: element %d is %g, expected %g", (int)m, (int)k,
+            (int)i, element(out, i), sum);
+  }
+  UNMAKE(x, weight, out);
+}
+
+START_TEST(every_instruction_set_uses_all_digits_of_halves) {
+  static const int64_t rows[] = {1, 23, 24, 40, 64, 65, 130};
+  ck_assert_int_eq(setenv("VLLM_FL_CPU_ISA", instruction_sets[_i], 1), 0);
+  const char *refusal = try_plugin();
+  if (refusal)
+    printf("skip: every_instruction_set_uses_all_digits_of_halves: %s\n", refusal);
+  for (int i = 0; i < 7 && !refusal; i++)
+    for (int64_t k = 1; k < 300; k = 3 * k + 2)
+      check_all_digits(rows[i], k);
+}
+END_TEST
+
+/* One number of x or of the weight: what it is in concerns one row or one column of the result. */
+static void check_one_infinite(DLDataType dtype, int64_t m, bool in_weight, double number) {
+  enum { N = 300, K = 301, AT = 17 };
+  owned *x = make_whole(dtype, m, K, 0, 1), *weight = make_whole(dtype, N, K, 0, 2), *out = make(dtype, SHAPE(m, N), 0);
+  fl_value values[] = {value_of(x), value_of(weight), fl_none(), fl_bool(false), value_of(out)};
+  const int64_t line = in_weight ? N - 1 : m - 1;
+  for (int64_t i = 0; i < m; i++)
+    set(&x->tensor, i * K + AT, 1);
+  for (int64_t i = 0; i < N; i++)
+    set(&weight->tensor, i * K + AT, 1);
+  set(in_weight ? &weight->tensor : &x->tensor, line * K + AT, number);
+  check_call("replicated_linear", "default.flagos", values, 5);
+  for (int64_t i = 0; i < m * N; i++) {
+    bool is_of_it = (in_weight ? i % N : i / N) == line;
+    double result = element(out, i);
+    ck_each(is_of_it ? isnan(number) ? isnan(result) : result == number : isfinite(result),
+            "%d bits, %d rows, %g in %s: element %d is %g", dtype.bits, (int)m, number, in_weight ? "weight" : "x",
+            (int)i, result);
+  }
+  UNMAKE(x, weight, out);
+}
+
+START_TEST(every_instruction_set_keeps_the_infinite_in_its_line) {
+  static const int64_t rows[] = {1, 23, 24, 65, 130};
+  ck_assert_int_eq(setenv("VLLM_FL_CPU_ISA", instruction_sets[_i], 1), 0);
+  const char *refusal = try_plugin();
+  if (refusal)
+    printf("skip: every_instruction_set_keeps_the_infinite_in_its_line: %s\n", refusal);
+  for (int type = 0; type < 3 && !refusal; type++)
+    for (int i = 0; i < 5; i++)
+      for (int in_weight = 0; in_weight < 2; in_weight++) {
+        check_one_infinite(floats[type], rows[i], in_weight, INFINITY);
+        check_one_infinite(floats[type], rows[i], in_weight, -INFINITY);
+        check_one_infinite(floats[type], rows[i], in_weight, NAN);
+      }
 }
 END_TEST
 
@@ -532,6 +605,8 @@ static void add_tests(TCase *tests) {
   tcase_add_test(tests, large_products_are_shared);
   tcase_add_loop_test(tests, every_instruction_set_computes_few_rows_of_each_type, 0, 5);
   tcase_add_loop_test(tests, every_instruction_set_computes_many_rows_of_each_type, 0, 5);
+  tcase_add_loop_test(tests, every_instruction_set_uses_all_digits_of_halves, 0, 5);
+  tcase_add_loop_test(tests, every_instruction_set_keeps_the_infinite_in_its_line, 0, 5);
   tcase_add_loop_test(tests, a_row_does_not_depend_on_the_few_beside_it, 0, 5);
   tcase_add_test(tests, large_products_are_the_librarys);
   tcase_add_loop_test(tests, without_the_library_they_are_computed_too, 0, 3);

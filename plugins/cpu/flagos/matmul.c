@@ -387,8 +387,11 @@ fl_status cpu_product_share(const cpu_product *given) {
   cpu_product product = *given;
   if (!product.m || !product.n)
     return FL_OK;
-  if (cpu_is_of_tiles(&product))
-    return cpu_tiled_product(&product);
+  if (cpu_is_of_tiles(&product)) {
+    fl_status status = cpu_tiled_product(&product);
+    if (status != FL_ENOTSUP)
+      return status;
+  }
   if (has_few_rows(&product))
     return share_few_rows(&product);
   if (cpu_is_of_pairs(&product))
