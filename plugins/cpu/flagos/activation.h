@@ -20,7 +20,7 @@ typedef float (*elementwise_fn)(cpu_dtype dtype, const void *p, float x);
 CPU_TEMPLATE void chunk(cpu_dtype dtype, elementwise_fn function, const void *p, const void *x, void *out,
                         int64_t first, int64_t n, bool around) {
   float values[CPU_CHUNK];
-  cpu_load(dtype, values, x, first, n);
+  cpu_load_ahead(dtype, values, x, first, n);
   for (int i = 0; i < CPU_CHUNK; i++)
     values[i] = function(dtype, p, values[i]);
   cpu_store_around(dtype, out, first, values, n, around);

@@ -14,8 +14,8 @@ typedef float (*elementwise_fn)(cpu_dtype dtype, float x, float y);
 CPU_TEMPLATE void chunk(cpu_dtype dtype, elementwise_fn function, const cpu_rows *rows, int64_t first, int64_t n,
                         bool one, bool around) {
   float x[CPU_CHUNK], y[CPU_CHUNK];
-  cpu_load(dtype, x, rows->at[0], first, n);
-  cpu_load(dtype, y, rows->at[1], one ? 0 : first, one ? 1 : n);
+  cpu_load_ahead(dtype, x, rows->at[0], first, n);
+  cpu_load_ahead(dtype, y, rows->at[1], one ? 0 : first, one ? 1 : n);
   for (int i = 0; i < CPU_CHUNK; i++)
     x[i] = function(dtype, x[i], one ? y[0] : y[i]);
   cpu_store_around(dtype, rows->at[2], first, x, n, around);

@@ -32,13 +32,13 @@ CPU_TEMPLATE void load_pairs(cpu_dtype dtype, layout order, float *gate, float *
                              int64_t first, int64_t n) {
   float both[2 * CPU_CHUNK];
   if (order == HALVES) {
-    cpu_load(dtype, gate, x, first, n);
-    cpu_load(dtype, up, x, size + first, n);
+    cpu_load_ahead(dtype, gate, x, first, n);
+    cpu_load_ahead(dtype, up, x, size + first, n);
     return;
   }
   int64_t more = 2 * n - CPU_CHUNK;
-  cpu_load(dtype, both, x, 2 * first, more < 0 ? 2 * n : CPU_CHUNK);
-  cpu_load(dtype, both + CPU_CHUNK, x, 2 * first + CPU_CHUNK, more < 0 ? 0 : more);
+  cpu_load_ahead(dtype, both, x, 2 * first, more < 0 ? 2 * n : CPU_CHUNK);
+  cpu_load_ahead(dtype, both + CPU_CHUNK, x, 2 * first + CPU_CHUNK, more < 0 ? 0 : more);
   for (int i = 0; i < CPU_CHUNK; i++) {
     gate[i] = both[2 * i];
     up[i] = both[2 * i + 1];

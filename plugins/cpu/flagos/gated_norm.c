@@ -34,7 +34,7 @@ CPU_TEMPLATE void multiply_by_gate(gated_form form, const gated_row *row, float 
   float gate[CPU_CHUNK];
   if (form.step != SILU && form.step != SIGMOID)
     return;
-  cpu_load(form.dtype, gate, row->gate, first, n);
+  cpu_load_ahead(form.dtype, gate, row->gate, first, n);
   for (int i = 0; i < CPU_CHUNK; i++)
     values[i] *= form.step == SILU ? vector_silu(gate[i]) : vector_sigmoid(gate[i]);
 }
@@ -44,7 +44,7 @@ CPU_TEMPLATE void multiply_by_gate(gated_form form, const gated_row *row, float 
 CPU_TEMPLATE void begin_chunk(gated_form form, const gated_row *row, float *restrict kept, float *restrict lanes,
                               int64_t first, int64_t n) {
   float values[CPU_CHUNK];
-  cpu_load(form.dtype, values, row->x, first, n);
+  cpu_load_ahead(form.dtype, values, row->x, first, n);
   multiply_by_gate(form, row, values, first, n);
   cpu_squares_add_chunk(lanes, values);
   cpu_copy_float32((char *)kept, (const char *)values);
