@@ -13,7 +13,7 @@ static int64_t chunks_of(int64_t size) {
 CPU_TEMPLATE void load_chunk(const cpu_leading *row, int64_t first, float *values) {
   int64_t n = row->size - first;
   if (n >= CPU_CHUNK) {
-    cpu_load(CPU_FLOAT32, values, row->values, first, CPU_CHUNK);
+    cpu_load_ahead(CPU_FLOAT32, values, row->values, first, CPU_CHUNK);
     return;
   }
   cpu_load(CPU_FLOAT32, values, row->values, first, n);
