@@ -239,14 +239,14 @@ static void make_threads(uint32_t n, int here) {
   CPU_FREE(processors.set);
 }
 
-/* Seldom: the caller was moved, or another one has come. The lock is held. */
-static void keep_away(helper *each, int here) {
+/* Seldom: the caller was moved, or another one has come. `others` is asked for once. The lock is held. */
+static void keep_away(helper *each, int here, fl_processors *others) {
   if (each->away_from == here)
     return;
-  fl_processors processors = processors_but(here);
-  if (processors.set)
-    pthread_setaffinity_np(each->thread, processors.size, processors.set);
-  CPU_FREE(processors.set);
+  if (!others->set)
+    *others = processors_but(here);
+  if (others->set)
+    pthread_setaffinity_np(each->thread, others->size, others->set);
   each->away_from = here;
 }
 
@@ -254,6 +254,7 @@ static void begin(fl_gathering *gathering) {
   uint16_t called[FL_THREADS_MAX];
   uint32_t n_called = 0;
   int here = sched_getcpu();
+  fl_processors others = {0};
   start();
   pthread_mutex_lock(&lock);
   make_threads(gathering->wanted, here);
@@ -265,10 +266,11 @@ static void begin(fl_gathering *gathering) {
   for (uint32_t i = 0; i < n_made && n_called < gathering->wanted; i++)
     if (helpers[i].sleeps) {
       helpers[i].sleeps = false;
-      keep_away(&helpers[i], here);
+      keep_away(&helpers[i], here, &others);
       called[n_called++] = (uint16_t)i;
     }
   pthread_mutex_unlock(&lock);
+  CPU_FREE(others.set);
   for (uint32_t i = 0; i < n_called; i++)
     pthread_cond_signal(&helpers[called[i]].called);
 }
