@@ -161,42 +161,10 @@ static inline void fetch_lines(const upcoming *next, int64_t step) {
     __builtin_prefetch(next->data + row * next->stride + step * 64, 0, 2);
 }
 
-/* sums [2, SUMS] += a strip's tiles times those of one tile of a, or =. */
-SPECIALISED void add_one(int64_t steps, factors strip, const char *a, int64_t parts, const upcoming *next, bool begins,
-                         float *sums) {
-  if (begins) {
-    _tile_zero(0);
-    _tile_zero(1);
-  } else {
-    _tile_loadd(0, sums, 64);
-    _tile_loadd(1, sums + SUMS, 64);
-  }
-  for (int64_t step = 0; step < steps; step++, strip.data += strip.step, a += parts * TILE_BYTES) {
-    fetch_lines(next, step);
-    _tile_loadd(6, a, 64);
-    _tile_loadd(4, strip.data, strip.row);
-    _tile_dpbf16ps(0, 4, 6);
-    _tile_loadd(5, strip.data + strip.half, strip.row);
-    _tile_dpbf16ps(1, 5, 6);
-    if (parts == 1)
-      continue;
-    _tile_loadd(7, a + TILE_BYTES, 64);
-    _tile_dpbf16ps(0, 4, 7);
-    _tile_dpbf16ps(1, 5, 7);
-    _tile_loadd(4, strip.data + TILE_BYTES, strip.row);
-    _tile_dpbf16ps(0, 4, 6);
-    _tile_dpbf16ps(0, 4, 7);
-    _tile_loadd(5, strip.data + strip.half + TILE_BYTES, strip.row);
-    _tile_dpbf16ps(1, 5, 6);
-    _tile_dpbf16ps(1, 5, 7);
-  }
-  _tile_stored(0, sums, 64);
-  _tile_stored(1, sums + SUMS, 64);
-}
-
-/* sums [2, 2, SUMS]: of two tiles of a, `apart` bytes. */
-SPECIALISED void add_two(int64_t steps, factors strip, const char *a, int64_t apart, int64_t parts,
-                         const upcoming *next, bool begins, float *sums) {
+/* The sums of a strip and one or two tiles of a, `apart` bytes: [tiles of a, 2, SUMS] += the products, or =. Of numbers
+ * of two parts the products of the small ones are added first. */
+SPECIALISED void add_tiles(int64_t steps, factors strip, const char *a, int64_t apart, int64_t parts, bool two,
+                           const upcoming *next, bool begins, float *sums) {
   if (begins) {
     _tile_zero(0);
     _tile_zero(1);
@@ -205,68 +173,56 @@ SPECIALISED void add_two(int64_t steps, factors strip, const char *a, int64_t ap
   } else {
     _tile_loadd(0, sums, 64);
     _tile_loadd(1, sums + SUMS, 64);
+  }
+  if (!begins && two) {
     _tile_loadd(2, sums + 2 * SUMS, 64);
     _tile_loadd(3, sums + 3 * SUMS, 64);
   }
   for (int64_t step = 0; step < steps; step++, strip.data += strip.step, a += parts * TILE_BYTES) {
     fetch_lines(next, step);
-    if (parts > 1) { /* the second part of the weight times both of a, then the second one of a times the first */
-      _tile_loadd(4, strip.data + TILE_BYTES, strip.row);
-      _tile_loadd(6, a, 64);
-      _tile_dpbf16ps(0, 4, 6);
-      _tile_loadd(5, strip.data + strip.half + TILE_BYTES, strip.row);
-      _tile_dpbf16ps(1, 5, 6);
-      _tile_loadd(7, a + apart, 64);
-      _tile_dpbf16ps(2, 4, 7);
-      _tile_dpbf16ps(3, 5, 7);
-      _tile_loadd(6, a + TILE_BYTES, 64);
-      _tile_dpbf16ps(0, 4, 6);
-      _tile_dpbf16ps(1, 5, 6);
-      _tile_loadd(7, a + apart + TILE_BYTES, 64);
-      _tile_dpbf16ps(2, 4, 7);
-      _tile_dpbf16ps(3, 5, 7);
-      _tile_loadd(4, strip.data, strip.row);
-      _tile_dpbf16ps(0, 4, 6);
-      _tile_dpbf16ps(2, 4, 7);
-      _tile_loadd(5, strip.data + strip.half, strip.row);
-      _tile_dpbf16ps(1, 5, 6);
-      _tile_dpbf16ps(3, 5, 7);
-    } else {
-      _tile_loadd(4, strip.data, strip.row);
-      _tile_loadd(5, strip.data + strip.half, strip.row);
+    UNROLL for (int64_t part = parts - 1; part >= 0; part--) {
+      _tile_loadd(4, strip.data + part * TILE_BYTES, strip.row);
+      _tile_loadd(5, strip.data + strip.half + part * TILE_BYTES, strip.row);
+      UNROLL for (int64_t of_a = parts - 1; of_a >= 0; of_a--) {
+        _tile_loadd(6, a + of_a * TILE_BYTES, 64);
+        _tile_dpbf16ps(0, 4, 6);
+        _tile_dpbf16ps(1, 5, 6);
+        if (!two)
+          continue;
+        _tile_loadd(7, a + apart + of_a * TILE_BYTES, 64);
+        _tile_dpbf16ps(2, 4, 7);
+        _tile_dpbf16ps(3, 5, 7);
+      }
     }
-    _tile_loadd(6, a, 64);
-    _tile_dpbf16ps(0, 4, 6);
-    _tile_dpbf16ps(1, 5, 6);
-    _tile_loadd(7, a + apart, 64);
-    _tile_dpbf16ps(2, 4, 7);
-    _tile_dpbf16ps(3, 5, 7);
   }
   _tile_stored(0, sums, 64);
   _tile_stored(1, sums + SUMS, 64);
-  _tile_stored(2, sums + 2 * SUMS, 64);
-  _tile_stored(3, sums + 3 * SUMS, 64);
+  if (two) {
+    _tile_stored(2, sums + 2 * SUMS, 64);
+    _tile_stored(3, sums + 3 * SUMS, 64);
+  }
 }
 
-SPECIALISED void add_tiles(const block *b, int64_t parts, int64_t first, int64_t steps, factors strip, upcoming next,
-                           float (*sums)[2][SUMS]) {
+/* The sums of a strip and all tiles of a, or what steps from `first` on add to them, all of one piece. */
+SPECIALISED void add_all_tiles(const block *b, int64_t parts, int64_t first, int64_t steps, factors strip,
+                               upcoming next, float (*sums)[2][SUMS]) {
   const int64_t begin = first / b->piece * b->piece, step_bytes = parts * TILE_BYTES;
   const int64_t apart = piece_steps(b, begin) * step_bytes;
   const char *a = b->a + (begin * b->tiles + first - begin) * step_bytes;
-  for (int64_t t = 0; t + 1 < b->tiles; t += 2, next.data += next.rows * next.stride)
-    add_two(steps, strip, a + t * apart, apart, parts, &next, !first, &sums[t][0][0]);
-  if (b->tiles % 2)
-    add_one(steps, strip, a + (b->tiles - 1) * apart, parts, &next, !first, &sums[b->tiles - 1][0][0]);
+  int64_t t = 0;
+  for (; t + 1 < b->tiles; t += 2, next.data += next.rows * next.stride)
+    add_tiles(steps, strip, a + t * apart, apart, parts, true, &next, !first, &sums[t][0][0]);
+  if (t < b->tiles)
+    add_tiles(steps, strip, a + t * apart, apart, parts, false, &next, !first, &sums[t][0][0]);
 }
 
-/* The sums of one strip, or what steps from `first` on add to them, all of one piece. */
 static void add_strip(const block *b, int64_t first, int64_t steps, factors strip, upcoming next,
                       float (*sums)[2][SUMS]) {
   SYNC_TILES;
   if (b->parts == 1)
-    add_tiles(b, 1, first, steps, strip, next, sums);
+    add_all_tiles(b, 1, first, steps, strip, next, sums);
   else
-    add_tiles(b, 2, first, steps, strip, next, sums);
+    add_all_tiles(b, 2, first, steps, strip, next, sums);
   SYNC_TILES;
 }
 

@@ -22,8 +22,8 @@ static inline bool cpu_is_of_tiles(const cpu_product *product) {
 }
 
 /* Of such a product. In as many threads as pay: each element is the same whatever their number, and whatever rows are
- * beside it. FL_ENOMEM without scratch memory; FL_ENOTSUP, and some of `out` may be written: numbers of float16 that
- * are not finite are not multiplied so. */
+ * beside it. FL_ENOMEM without scratch memory; FL_ENOTSUP, and some of `out` may be written: a number of float16 is not
+ * finite, none of the product is computed so then. */
 fl_status cpu_tiled_product(const cpu_product *product);
 
 #endif
