@@ -12,7 +12,7 @@
 
 #include <string.h>
 
-/* Positions of one product; of a run, with fewer of which the product of one image is too thin. */
+/* Most positions of one product; those of a run, with fewer of which the product of one image is too thin. */
 enum { POSITION_BLOCK = 512, LEAST_RUN = 64 };
 
 /* A convolution and what is the same for all its blocks. */
@@ -21,8 +21,8 @@ typedef struct plan {
   int64_t item, taps, k; /* bytes of an element; taps of the kernel; those of all channels of a group */
   int64_t positions;     /* of an output plane */
   int64_t run;           /* positions whose outputs follow each other in memory */
-  int64_t run_blocks;    /* of such positions */
   int64_t rows;          /* positions of all images */
+  int64_t blocks, block; /* of a run, or where runs are short of all rows; positions of each, the last perhaps less */
 } plan;
 
 /* Taps along the last dimension of space, from `x` on; zeros outside. */
@@ -120,13 +120,12 @@ static fl_status many_images(const plan *p, int64_t group, int64_t first, int64_
 /* Blocks are numbered by group and block of rows. */
 static fl_status run_images(void *user, int64_t i, int64_t end) {
   const plan *p = user;
-  int64_t block = least(p->rows, POSITION_BLOCK), blocks = divide_up(p->rows, POSITION_BLOCK);
-  float *columns = cpu_scratch_take((size_t)(block * (p->k + p->c.group_outputs)));
+  float *columns = cpu_scratch_take((size_t)(p->block * (p->k + p->c.group_outputs)));
   fl_status status = columns ? FL_OK : FL_ENOMEM;
   for (; i < end && !status; i++) {
-    int64_t first = i % blocks * POSITION_BLOCK;
-    status = many_images(p, i / blocks, first, least(POSITION_BLOCK, p->rows - first), (char *)columns,
-                         (char *)(columns + block * p->k));
+    int64_t first = i % p->blocks * p->block;
+    status = many_images(p, i / p->blocks, first, least(p->block, p->rows - first), (char *)columns,
+                         (char *)(columns + p->block * p->k));
   }
   cpu_scratch_give(columns);
   return status;
@@ -141,13 +140,12 @@ static bool is_compact(const cpu_volume *volume) {
 static fl_status run_blocks(void *user, int64_t i, int64_t end) {
   const plan *p = user;
   int64_t runs = p->positions / p->run;
-  char *columns = (char *)cpu_scratch_take((size_t)(least(p->run, POSITION_BLOCK) * p->k));
+  char *columns = (char *)cpu_scratch_take((size_t)(p->block * p->k));
   fl_status status = columns ? FL_OK : FL_ENOMEM;
   for (; i < end && !status; i++) {
-    int64_t first = i % p->run_blocks * POSITION_BLOCK, run = i / p->run_blocks % runs;
-    int64_t plane = i / p->run_blocks / runs;
+    int64_t first = i % p->blocks * p->block, run = i / p->blocks % runs, plane = i / p->blocks / runs;
     status = one_block(p, plane / p->c.groups, plane % p->c.groups, run * p->run + first,
-                       least(POSITION_BLOCK, p->run - first), columns);
+                       least(p->block, p->run - first), columns);
   }
   cpu_scratch_give(columns);
   return status;
@@ -155,15 +153,16 @@ static fl_status run_blocks(void *user, int64_t i, int64_t end) {
 
 static fl_status run_plan(plan *p) {
   enum { GRAIN_FACTORS = 1 << 19 }; /* multiplications of some ten microseconds */
-  if (!p->positions)
-    return FL_OK;
-  p->run_blocks = divide_up(p->run, POSITION_BLOCK);
   p->rows = p->c.out.a * p->positions;
+  if (!p->rows)
+    return FL_OK;
   bool thin = p->run < LEAST_RUN;
-  int64_t blocks =
-      p->c.groups * (thin ? divide_up(p->rows, POSITION_BLOCK) : p->c.out.a * (p->positions / p->run) * p->run_blocks);
-  int64_t factors = p->c.group_outputs * least(thin ? p->rows : p->run, POSITION_BLOCK) * p->k + 1;
-  return cpu_parallel_for(blocks, divide_up(GRAIN_FACTORS, factors), thin ? run_images : run_blocks, p);
+  int64_t n = thin ? p->rows : p->run, runs = p->c.groups * (p->rows / n);
+  /* A last block of a few positions would take another thread as long to begin as it saves this one. */
+  p->block = divide_up(n, divide_up(n, POSITION_BLOCK));
+  p->blocks = divide_up(n, p->block);
+  int64_t factors = p->c.group_outputs * p->block * p->k + 1;
+  return cpu_parallel_for(runs * p->blocks, divide_up(GRAIN_FACTORS, factors), thin ? run_images : run_blocks, p);
 }
 
 /* conv2d and conv3d(x, weight, bias, stride, padding, dilation, groups) -> out */
