@@ -83,6 +83,22 @@ START_TEST(O2_O5_encoder_attention_agrees_with_the_reference_in_every_layout) {
 }
 END_TEST
 
+/* Of large ones most weights are 0, or smaller than normal numbers. */
+START_TEST(O5_encoder_attention_agrees_with_the_reference_whatever_the_scale) {
+  static const double scales[] = {-0.7, 0, 20, -20, 1e-30};
+  DLDataType dtype = floats[_i];
+  owned *q = make_unit(dtype, SHAPE(1, 70, 2, 36), 0, 1), *k = make_unit(dtype, SHAPE(1, 300, 2, 36), 0, 2);
+  owned *v = make_unit(dtype, SHAPE(1, 300, 2, 36), 0, 3);
+  owned *out[] = {make(dtype, SHAPE(1, 70, 2, 36), 0), make(dtype, SHAPE(1, 70, 2, 36), 0)};
+  for (size_t i = 0; i < sizeof scales / sizeof scales[0]; i++) {
+    for (int which = 0; which < 2; which++)
+      ck_assert_int_eq(encode(both[which], q, k, v, fl_float(scales[i]), NULL, out[which]), FL_OK);
+    check_close("mm_encoder_attn", &out[1]->tensor, &out[0]->tensor);
+  }
+  UNMAKE(q, k, v, out[0], out[1]);
+}
+END_TEST
+
 /* Segments are as calls of their own, one may be empty. */
 START_TEST(a_segment_sees_itself_only) {
   const int64_t ends[] = {0, 2, 2, 5};
@@ -623,6 +639,7 @@ static void add_tests(TCase *tests) {
   tcase_add_loop_test(tests, attention_is_the_mean_of_values_weighted_by_softmax, 0, 2);
   tcase_add_loop_test(tests, heads_of_key_and_value_are_shared_by_groups_of_query_heads, 0, 2);
   tcase_add_loop_test(tests, O2_O5_encoder_attention_agrees_with_the_reference_in_every_layout, 0, 3);
+  tcase_add_loop_test(tests, O5_encoder_attention_agrees_with_the_reference_whatever_the_scale, 0, 3);
   tcase_add_loop_test(tests, a_segment_sees_itself_only, 0, 2);
   tcase_add_loop_test(tests, attention_to_no_key_is_zero_and_nan_stays_in_its_row, 0, 2);
   tcase_add_loop_test(tests, O6_segments_out_of_order_are_bad_arguments_and_nothing_is_written, 0, 2);

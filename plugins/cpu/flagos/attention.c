@@ -29,26 +29,27 @@ typedef struct task {
   float *lse; /* of each query; NULL: not wanted */
 } task;
 
+/* A head's rows are no sequence that processors foresee. */
+static void fetch_row(cpu_matrix from, int64_t row, int64_t size) {
+  const int64_t bytes = size * cpu_dtype_size(from.dtype);
+  for (int64_t line = 0; line < bytes; line += 64)
+    __builtin_prefetch((const char *)cpu_matrix_row(from, row) + line);
+}
+
+enum { ROWS_AHEAD = 8 };
+
 /* Pairs of keys that are values, too, need those of values; those of two parts that would share a pair are floats. */
 static bool has_pairs(const task *t, int64_t first, int64_t queries) {
   const cpu_head *head = &t->head;
   const cpu_dtype key = t->pages ? head->query.dtype : head->key.dtype;
   bool has = (HAS_TILES || !t->pages) && !(head->shared_size && (head->size - head->shared_size) % 2) &&
              may_be_pairs(head->query.dtype, key, (float)head->scale);
-  for (int64_t query = first; query < first + queries && has; query++)
+  for (int64_t query = first; query < first + queries && has; query++) {
+    fetch_row(head->query, query + ROWS_AHEAD, head->size);
     has = is_finite_row(cpu_matrix_row(head->query, query), head->size);
+  }
   return has;
 }
-
-/* Floats, or keys of pairs. Rows have room for a whole tile behind them, and no power of two between them: they would
- * displace each other from the cache. */
-typedef struct key_block {
-  scoring scoring;
-  tile_form form; /* of keys */
-  int64_t first, keys, key_stride;
-  float *key, *value;
-  block_values values; /* in `value`, or those keys */
-} key_block;
 
 static int64_t row_stride(int64_t size) {
   return round_up(size, 16) + 16;
@@ -77,52 +78,61 @@ static void list_pages(const task *t, const key_block *block, row_list *list) {
 /* Are all finite? */
 static bool load_key_rows(const key_block *block, cpu_matrix from, int64_t size, int64_t first) {
   bool finite = true;
-  for (int64_t row = 0; row < block->keys && finite; row++)
-    finite =
-        load_key_pairs(cpu_matrix_row(from, block->first + row), size, block->key + row * block->key_stride, first);
+  for (int64_t row = 0; row < block->keys && finite; row++) {
+    fetch_row(from, block->first + row + ROWS_AHEAD, size);
+    finite = load_key_pairs(cpu_matrix_row(from, block->first + row), size, block->key + row * block->stride, first);
+  }
   return finite;
+}
+
+/* Keys as pairs, and values where there are tiles: then `values` is set. false: some are not finite. */
+static bool load_pairs(const cpu_head *head, key_block *block) {
+  const int64_t own = head->size - head->shared_size;
+  const cpu_matrix from = cpu_matrix_at(head->value, block->first, 0);
+  row_list list;
+  for (int64_t row = 0; row < block->keys; row++) {
+    fetch_row(from, row, head->value_size);
+    list.rows[row] = cpu_matrix_row(from, row);
+  }
+  block->values.data = block->value;
+  return load_key_rows(block, head->key, own, 0) &&
+         (!head->shared_size || load_key_rows(block, head->shared_key, head->shared_size, own)) &&
+         load_value_pairs(list.rows, block->keys, head->value_size, &block->values);
 }
 
 static void load_keys(const cpu_head *head, key_block *block) {
   const int64_t own = head->size - head->shared_size;
-  bool are_pairs = block->scoring.has_pairs && load_key_rows(block, head->key, own, 0) &&
-                   (!head->shared_size || load_key_rows(block, head->shared_key, head->shared_size, own));
-  block->form = are_pairs ? TILE_PAIRS : TILE_FLOATS;
-  if (are_pairs)
-    return;
-  convert_rows(block->key, block->key_stride, cpu_matrix_at(head->key, block->first, 0), block->keys, own);
+  convert_rows(block->key, block->stride, cpu_matrix_at(head->key, block->first, 0), block->keys, own);
   if (head->shared_size)
-    convert_rows(block->key + own, block->key_stride, cpu_matrix_at(head->shared_key, block->first, 0), block->keys,
+    convert_rows(block->key + own, block->stride, cpu_matrix_at(head->shared_key, block->first, 0), block->keys,
                  head->shared_size);
 }
 
 static void load_values(const cpu_head *head, key_block *block) {
-  const cpu_matrix from = cpu_matrix_at(head->value, block->first, 0);
-  row_list list;
-  block->values.data = block->value;
-  for (int64_t row = 0; row < block->keys; row++)
-    list.rows[row] = cpu_matrix_row(from, row);
-  if (load_value_pairs(&block->scoring, list.rows, block->keys, head->value_size, &block->values))
-    return;
   block->values = (block_values){TILE_FLOATS, block->value, row_stride(head->value_size)};
-  convert_rows(block->value, block->values.stride, from, block->keys, head->value_size);
+  convert_rows(block->value, block->values.stride, cpu_matrix_at(head->value, block->first, 0), block->keys,
+               head->value_size);
 }
 
-/* Keys that are values, too. */
+/* The same of the paged cache, whose keys are values, too. */
+static bool load_page_pairs(const cpu_head *head, const row_list *list, key_block *block) {
+  bool are_pairs = true;
+  for (int64_t row = 0; row < block->keys && are_pairs; row++)
+    are_pairs = load_key_pairs(list->rows[row], head->size, block->key + row * block->stride, 0);
+  block->values.data = block->value;
+  return are_pairs && load_value_pairs(list->rows, block->keys, head->value_size, &block->values);
+}
+
 static void load_pages(const task *t, key_block *block) {
   const cpu_head *head = &t->head;
   row_list list;
   list_pages(t, block, &list);
-  bool are_pairs = block->scoring.has_pairs;
-  for (int64_t row = 0; row < block->keys && are_pairs; row++)
-    are_pairs = load_key_pairs(list.rows[row], head->size, block->key + row * block->key_stride, 0);
-  block->form = are_pairs ? TILE_PAIRS : TILE_FLOATS;
-  block->values.data = block->value;
-  if (are_pairs && load_value_pairs(&block->scoring, list.rows, block->keys, head->value_size, &block->values))
+  block->form = block->scoring.has_pairs && load_page_pairs(head, &list, block) ? TILE_PAIRS : TILE_FLOATS;
+  if (block->form == TILE_PAIRS)
     return;
   for (int64_t row = 0; row < block->keys; row++)
-    cpu_block_types[head->query.dtype].load(block->key + row * block->key_stride, list.rows[row], 0, head->size);
-  block->values = (block_values){TILE_FLOATS, block->key, block->key_stride};
+    cpu_block_types[head->query.dtype].load(block->key + row * block->stride, list.rows[row], 0, head->size);
+  block->values = (block_values){TILE_FLOATS, block->key, block->stride};
 }
 
 static void load_block(const task *t, key_block *block) {
@@ -130,41 +140,18 @@ static void load_block(const task *t, key_block *block) {
     load_pages(t, block);
     return;
   }
-  load_keys(&t->head, block);
-  load_values(&t->head, block);
+  block->form = block->scoring.has_pairs && load_pairs(&t->head, block) ? TILE_PAIRS : TILE_FLOATS;
+  if (block->form == TILE_FLOATS)
+    load_keys(&t->head, block);
+  if (block->form == TILE_FLOATS || !HAS_TILES)
+    load_values(&t->head, block);
 }
 
 /* ---------------------------------------------------------------------------------------------------------- panels */
 
-/* How many of the first `keys` of a block a query of the panel sees. */
-static int64_t seen_by(const cpu_head *head, const panel *p, int64_t query, const key_block *block, int64_t keys) {
-  int64_t seen = cpu_head_visible(head, p->first + query) - block->first;
-  return seen < 0 ? 0 : least(seen, keys);
-}
-
-/* sums += values times weights, for queries that do not see all keys: weight 0 is not enough for values that are not
- * finite. */
-static void add_seen(const cpu_head *head, const panel *p, const key_block *block, int64_t keys, const float *weights) {
-  const block_values *values = &block->values;
-  for (int64_t query = 0; query < p->rows; query++)
-    for (int64_t key = 0; key < seen_by(head, p, query, block, keys); key++)
-      for (int64_t i = 0; i < head->value_size; i++)
-        p->sums[i * p->width + query] += weights[key * p->width + query] * values->data[key * values->stride + i];
-}
-
-static void attend_panel(const cpu_head *head, const panel *p, const key_block *block, float *scores) {
-  int64_t keys = seen_by(head, p, p->rows - 1, block, block->keys);
-  bool all_seen = seen_by(head, p, 0, block, keys) == keys;
-  find_scores(&block->scoring, block->form, head->size, block->key, block->key_stride, keys, p, scores);
-  for (int64_t query = 0; query < p->rows && !all_seen; query++)
-    for (int64_t key = seen_by(head, p, query, block, keys); key < keys; key++)
-      scores[key * p->width + query] = -INFINITY;
-  weigh_scores(p, block->values.form, head->value_size, keys, scores);
-  if (!all_seen && block->values.form == TILE_FLOATS &&
-      !are_finite_rows(block->values.data, keys, block->values.stride, head->value_size))
-    add_seen(head, p, block, keys, scores);
-  else
-    add_values(p, block->values, head->value_size, keys, scores);
+static key_range visible_to(const void *user, int64_t query) {
+  const task *t = user;
+  return (key_range){0, cpu_head_visible(&t->head, query)};
 }
 
 static void begin_panel(const cpu_head *head, panel *p, const scoring *how) {
@@ -197,7 +184,7 @@ typedef struct areas {
 } areas;
 
 static areas needed_areas(const cpu_head *head, bool paged) {
-  return (areas){KEY_BLOCK * PANEL, KEY_BLOCK * row_stride(head->size),
+  return (areas){SCORES, KEY_BLOCK * row_stride(head->size),
                  paged && !HAS_TILES ? 0 : KEY_BLOCK * row_stride(head->value_size),
                  QUERY_TILE * queries_floats(head->size), QUERY_TILE * round_up(head->value_size, ROW_STEP)};
 }
@@ -215,9 +202,10 @@ static void attend_tile(const task *t, int64_t first, int64_t queries, float *sc
   const int64_t visible = cpu_head_visible(head, first + queries - 1);
   key_block block = {.scoring = scoring_of(has_pairs(t, first, queries), (float)head->scale),
                      .key = key,
-                     .key_stride = row_stride(head->size),
+                     .stride = row_stride(head->size),
                      .value = value};
   panel panels[QUERY_TILE / LEAST_PANEL];
+  const panel_owner owner = {t, head->size, head->value_size, visible_to, NULL};
   const panel memory = {.query = {.floats = query}, .sums = sums, .most = most, .total = total};
   const int64_t n = make_panels(&block.scoring, first, queries, head->size, head->value_size, memory, panels);
   for (int64_t i = 0; i < n; i++)
@@ -226,8 +214,7 @@ static void attend_tile(const task *t, int64_t first, int64_t queries, float *sc
   for (; block.first < visible; block.first += block_keys(&block.scoring)) {
     block.keys = least(block_keys(&block.scoring), visible - block.first);
     load_block(t, &block);
-    for (int64_t i = 0; i < n; i++)
-      attend_panel(head, &panels[i], &block, scores);
+    attend_block(&owner, &block, panels, n, scores);
   }
   end_tiles();
   for (int64_t i = 0; i < n; i++)

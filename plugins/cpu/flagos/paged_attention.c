@@ -165,13 +165,13 @@ typedef struct areas {
 } areas;
 
 static int64_t count_floats(int64_t size) {
-  return BLOCK_ROWS * (PANEL + 2 * row_stride(size)) + ROW_TILE * (queries_floats(size) + round_up(size, ROW_STEP)) +
+  return SCORES + BLOCK_ROWS * 2 * row_stride(size) + ROW_TILE * (queries_floats(size) + round_up(size, ROW_STEP)) +
          PAIR;
 }
 
 static areas areas_in(float *scratch, int64_t size) {
   areas a = {.scores = scratch};
-  a.key = a.scores + BLOCK_ROWS * PANEL;
+  a.key = a.scores + SCORES;
   a.value = a.key + BLOCK_ROWS * row_stride(size);
   a.query = a.value + BLOCK_ROWS * row_stride(size);
   a.sums = a.query + ROW_TILE * queries_floats(size);
@@ -320,45 +320,44 @@ static bool has_pairs(const task *t) {
   return has;
 }
 
-/* Floats, or keys of pairs. */
-typedef struct key_block {
-  scoring scoring;
-  tile_form form; /* of keys */
-  int64_t first, keys, stride;
-  float *key, *value;
-  block_values values; /* in `value` */
-} key_block;
-
-static void load_block(const task *t, key_block *block) {
+/* Keys, and values where there are tiles, as pairs. false: they are of other types, or some are not finite. */
+static bool load_pairs(const task *t, key_block *block) {
   const cpu_paged *paged = t->all->paged;
   row_list list;
-  bool are_pairs = block->scoring.has_pairs;
+  bool are_pairs =
+      block->scoring.has_pairs && !(HAS_TILES && (paged->values.scale || paged->values.dtype != CPU_BFLOAT16));
   list_rows(t, &paged->keys, block->first, block->keys, &list);
   for (int64_t i = 0; i < block->keys && are_pairs; i++) {
     fetch_row(&list, i, paged->size * 2);
     are_pairs = load_key_pairs(list.rows[i], paged->size, block->key + i * block->stride, 0);
   }
-  if (!are_pairs)
-    load_rows(t, &paged->keys, &list, block->keys, block->key, block->stride);
-  block->form = are_pairs ? TILE_PAIRS : TILE_FLOATS;
   list_rows(t, &paged->values, block->first, block->keys, &list);
   block->values.data = block->value;
-  bool may_be = !paged->values.scale && paged->values.dtype == CPU_BFLOAT16;
-  if (may_be && load_value_pairs(&block->scoring, list.rows, block->keys, paged->size, &block->values))
+  return are_pairs && load_value_pairs(list.rows, block->keys, paged->size, &block->values);
+}
+
+static void load_block(const task *t, key_block *block) {
+  const cpu_paged *paged = t->all->paged;
+  row_list list;
+  block->form = load_pairs(t, block) ? TILE_PAIRS : TILE_FLOATS;
+  if (block->form == TILE_FLOATS) {
+    list_rows(t, &paged->keys, block->first, block->keys, &list);
+    load_rows(t, &paged->keys, &list, block->keys, block->key, block->stride);
+  } else if (HAS_TILES) {
     return;
+  }
+  list_rows(t, &paged->values, block->first, block->keys, &list);
   block->values = (block_values){TILE_FLOATS, block->value, block->stride};
   load_rows(t, &paged->values, &list, block->keys, block->value, block->stride);
 }
 
-/* Of a row, within [begin, end) of tokens, counted from begin. */
-static cpu_token_range seen_of(const task *t, int64_t row, int64_t begin, int64_t end) {
-  cpu_token_range range = visible_to(t, row);
-  range.begin = range.begin > begin ? least(range.begin, end) - begin : 0;
-  range.end = range.end > begin ? least(range.end, end) - begin : 0;
-  return range;
+static key_range keys_of(const void *user, int64_t row) {
+  const cpu_token_range range = visible_to(user, row);
+  return (key_range){range.begin, range.end};
 }
 
-static void change_lanes(const task *t, const panel *p, int64_t first, int64_t keys, float *scores) {
+static void change_lanes(const void *user, const panel *p, int64_t first, int64_t keys, float *scores) {
+  const task *t = user;
   const cpu_paged *paged = t->all->paged;
   float cap = paged->soft_cap, slopes[PANEL] = {0}, behind[PANEL] = {0};
   if (cap > 0)
@@ -374,47 +373,6 @@ static void change_lanes(const task *t, const panel *p, int64_t first, int64_t k
   for (int64_t key = 0; key < keys; key++)
     for (int64_t lane = 0; lane < p->width; lane++)
       scores[key * p->width + lane] += slopes[lane] * (behind[lane] + (float)key);
-}
-
-/* sums += values times weights, for rows that do not see all keys: weight 0 is not enough for values that are not
- * finite. `begin`: the block's first token that is weighed. */
-static void add_seen(const task *t, const panel *p, const key_block *block, int64_t begin, int64_t end,
-                     const float *weights) {
-  int64_t size = t->all->paged->size;
-  const block_values values = values_from(block->values, begin - block->first);
-  for (int64_t lane = 0; lane < p->rows; lane++) {
-    cpu_token_range seen = seen_of(t, p->first + lane, begin, end);
-    for (int64_t key = seen.begin; key < seen.end; key++)
-      for (int64_t i = 0; i < size; i++)
-        p->sums[i * p->width + lane] += weights[key * p->width + lane] * values.data[key * values.stride + i];
-  }
-}
-
-static void attend_panel(const task *t, const panel *p, const key_block *block, float *scores) {
-  int64_t size = t->all->paged->size, last = p->first + p->rows - 1, block_end = block->first + block->keys;
-  /* rows see no less the later they are, at either end */
-  cpu_token_range lowest = visible_to(t, p->first), highest = visible_to(t, last);
-  int64_t begin = lowest.begin > block->first ? lowest.begin : block->first, end = least(highest.end, block_end);
-  if (begin >= end)
-    return;
-  int64_t keys = end - begin;
-  bool all_seen = highest.begin <= begin && lowest.end >= end;
-  const float *key = block->key + (begin - block->first) * block->stride;
-  const block_values values = values_from(block->values, begin - block->first);
-  find_scores(&block->scoring, block->form, size, key, block->stride, keys, p, scores);
-  change_lanes(t, p, begin, keys, scores);
-  for (int64_t lane = 0; lane < p->rows && !all_seen; lane++) {
-    cpu_token_range seen = seen_of(t, p->first + lane, begin, end);
-    for (int64_t i = 0; i < seen.begin; i++)
-      scores[i * p->width + lane] = -INFINITY;
-    for (int64_t i = seen.end; i < keys; i++)
-      scores[i * p->width + lane] = -INFINITY;
-  }
-  weigh_scores(p, values.form, size, keys, scores);
-  if (!all_seen && values.form == TILE_FLOATS && !are_finite_rows(values.data, keys, values.stride, size))
-    add_seen(t, p, block, begin, end, scores);
-  else
-    add_values(p, values, size, keys, scores);
 }
 
 static void begin_panel(const task *t, panel *p, const scoring *how) {
@@ -442,6 +400,8 @@ static void tile_task(const task *t, areas a) {
   const cpu_paged *paged = t->all->paged;
   float most[ROW_TILE], total[ROW_TILE];
   panel panels[ROW_TILE / LEAST_PANEL];
+  const panel_owner owner = {t, paged->size, paged->size, keys_of,
+                             paged->soft_cap > 0 || paged->slopes ? change_lanes : NULL};
   int64_t begin = visible_to(t, t->first).begin, end = visible_to(t, t->first + t->rows - 1).end;
   key_block block = {.scoring = scoring_of(has_pairs(t), paged->scale),
                      .first = begin,
@@ -456,8 +416,7 @@ static void tile_task(const task *t, areas a) {
   for (; block.first < end; block.first += block_keys(&block.scoring)) {
     block.keys = least(block_keys(&block.scoring), end - block.first);
     load_block(t, &block);
-    for (int64_t i = 0; i < n; i++)
-      attend_panel(t, &panels[i], &block, a.scores);
+    attend_block(&owner, &block, panels, n, a.scores);
   }
   end_tiles();
   for (int64_t i = 0; i < n; i++)

@@ -23,8 +23,10 @@ enum { HEIGHT = LANES == 16 ? 8 : 4, VECTORS = LANES == 4 && REGISTERS == 16 ? 2
 enum { TILED_PANEL = 2 * LANES, LEAST_PANEL = HAS_TILES ? TILED_PANEL : PANEL };
 /* Rows of keys, of scores and of sums come in such numbers. */
 enum { ROW_STEP = HAS_TILES ? LANES : HEIGHT };
-/* Weights of so many keys stay in the first-level cache, where they are floats; those of pairs are half as large. */
+/* Weights of so many keys stay in the first-level cache, and values of two tiles beside them. */
 enum { FLOAT_KEYS = 128, KEY_BLOCK = HAS_TILES ? 256 : FLOAT_KEYS };
+/* Floats of scores: by tiles three panels are at work at once, whose memory is no power of two apart. */
+enum { TILED_SCORES = (KEY_BLOCK + ROW_STEP) * TILED_PANEL, SCORES = HAS_TILES ? 3 * TILED_SCORES : KEY_BLOCK * PANEL };
 
 SPECIALISED void multiply_of(tile_form form, int64_t k, tile_factors factors, const float *columns, int64_t width,
                              bool accumulate, float *sums) {
@@ -40,13 +42,13 @@ SPECIALISED void multiply_of(tile_form form, int64_t k, tile_factors factors, co
  * so that no score is larger before it is multiplied. */
 typedef struct scoring {
   bool has_pairs;                   /* there are pairs of queries, beside the floats */
-  float scale, of_pairs, of_scores; /* scale = of_pairs * of_scores */
+  float scale, of_pairs, of_scores; /* scale = of_pairs * of_scores, which is above 0 */
 } scoring;
 
 static scoring scoring_of(bool has_pairs, float scale) {
   int exponent;
-  float rest = frexpf(scale, &exponent); /* 0.5 <= |rest| < 1 */
-  return (scoring){has_pairs, scale, ldexpf(1, exponent - 1), 2 * rest};
+  float rest = frexpf(fabsf(scale), &exponent); /* 0.5 <= rest < 1 */
+  return (scoring){has_pairs, scale, copysignf(ldexpf(1, exponent - 1), scale), 2 * rest};
 }
 
 static int64_t block_keys(const scoring *how) {
@@ -57,7 +59,7 @@ static int64_t block_keys(const scoring *how) {
  * normal numbers for 0, and 0 times infinity is none. */
 static bool may_be_pairs(cpu_dtype query, cpu_dtype key, float scale) {
 #ifdef __AVX512BF16__
-  return query == CPU_BFLOAT16 && key == CPU_BFLOAT16 && isfinite(scale);
+  return query == CPU_BFLOAT16 && key == CPU_BFLOAT16 && isfinite(scale) && scale != 0;
 #else
   return (void)query, (void)key, (void)scale, false;
 #endif
@@ -188,23 +190,8 @@ static void load_queries(const scoring *how, cpu_dtype dtype, int64_t size, cons
 /* scores [keys, width] of keys, that are `stride` floats apart, and the panel's queries, of `size` numbers. */
 static void find_scores(const scoring *how, tile_form form, int64_t size, const float *key, int64_t stride,
                         int64_t keys, const panel *p, float *scores) {
-#ifdef __AMX_BF16__
-  if (form == TILE_PAIRS) {
-    const tile_columns columns = {p->query.pairs, 1};
-    float *before = scores; /* are multiplied while tiles are */
-    for (int64_t i = 0; i < keys; i += 2 * TILE_EDGE, scores += 2 * TILE_EDGE * p->width) {
-      multiply_tiles(least(keys - i, 2 * TILE_EDGE), p->width, size, key + i * stride, stride * (int64_t)sizeof *key,
-                     columns, false, scores);
-      for (; before < scores; before += LANES)
-        *(vector *)before *= how->of_scores;
-    }
-    for (; before < scores; before += LANES)
-      *(vector *)before *= how->of_scores;
-    return;
-  }
-  if (how->has_pairs)
+  if (HAS_TILES && how->has_pairs) /* there are no floats yet */
     load_query_lanes(how, CPU_BFLOAT16, size, p);
-#endif
   for (int64_t i = 0; i < keys; i += HEIGHT, key += HEIGHT * stride, scores += HEIGHT * p->width) {
     const tile_factors factors = {key, stride, 1};
 #ifdef __AVX512BF16__
@@ -247,19 +234,9 @@ static float base_of(float most) {
   return most == -INFINITY ? 0 : most;
 }
 
-/* Scores become weights, floats or columns of pairs. What was added up before is scaled to the largest score that
- * there is now. */
-static void weigh_scores(const panel *p, tile_form form, int64_t value_size, int64_t keys, float *scores) {
+/* Scores become weights. What was added up before is scaled to the largest score that there is now. */
+static void weigh_scores(const panel *p, int64_t value_size, int64_t keys, float *scores) {
   float base[PANEL], factors[PANEL], total[PANEL];
-#ifdef __AMX_BF16__
-  for (int64_t lane = 0; lane < p->width && form == TILE_PAIRS; lane += LANES) {
-    vector factor;
-    weigh_lanes(scores + lane, keys, p->width, p->most + lane, p->total + lane, &factor);
-    scale_lanes(p->sums + lane, value_size, p->width, factor);
-  }
-#endif
-  if (form == TILE_PAIRS)
-    return;
   memcpy(factors, p->most, (size_t)p->width * sizeof *factors);
   find_most(scores, keys, p->width, p->most);
   for (int64_t lane = 0; lane < p->width; lane++) {
@@ -287,30 +264,19 @@ static inline block_values values_from(block_values values, int64_t key) {
   return values;
 }
 
-/* Rows of bfloat16 become values of `keys` keys by pairs, where these can be multiplied: where all are finite. */
-static bool load_value_pairs(const scoring *how, const void *const *rows, int64_t keys, int64_t value_size,
-                             block_values *to) {
+/* Rows of bfloat16 become values of `keys` keys by pairs, where these are multiplied. false: some are not finite. */
+static bool load_value_pairs(const void *const *rows, int64_t keys, int64_t value_size, block_values *to) {
 #ifdef __AMX_BF16__
   to->stride = value_stride_of(KEY_BLOCK);
   to->form = TILE_PAIRS;
-  return how->has_pairs && load_value_columns(rows, keys, value_size, (uint16_t *)(void *)to->data, to->stride);
+  return load_value_columns(rows, keys, value_size, (uint16_t *)(void *)to->data, to->stride);
 #else
-  return (void)how, (void)rows, (void)keys, (void)value_size, (void)to, false;
+  return (void)rows, (void)keys, (void)value_size, (void)to, true;
 #endif
 }
 
 /* sums += values of `keys` keys times weights. */
 static void add_values(const panel *p, block_values values, int64_t value_size, int64_t keys, const float *weights) {
-#ifdef __AMX_BF16__
-  if (values.form == TILE_PAIRS) {
-    /* of so many keys, values of two tiles stay in the first-level cache beside weights */
-    for (int64_t key = 0; key < keys; key += FLOAT_KEYS)
-      multiply_tiles(value_size, p->width, least(FLOAT_KEYS, keys - key),
-                     (const uint16_t *)(const void *)values.data + key, values.stride * 2,
-                     (tile_columns){weights + key * p->width, 2}, true, p->sums);
-    return;
-  }
-#endif
   for (int64_t i = 0; i < value_size; i += HEIGHT)
     multiply_of(TILE_FLOATS, keys, (tile_factors){values.data + i, 1, values.stride}, weights, p->width, true,
                 p->sums + i * p->width);
@@ -330,6 +296,180 @@ static void read_sums(const panel *p, int64_t lane, int64_t value_size, float *r
     for (int64_t i = 0; i < value_size; i++)
       rows[i] = p->sums[i * p->width + lane + row];
 #endif
+}
+
+/* --------------------------------------------------------------------------------------------------------- blocks */
+
+/* Keys and values: floats, or both pairs where there are tiles, or the keys alone. Rows of keys are `stride` floats
+ * apart: they have room for a whole tile behind them, and no power of two between them, as they would displace each
+ * other from the cache. */
+typedef struct key_block {
+  scoring scoring;
+  tile_form form; /* of keys */
+  int64_t first, keys, stride;
+  float *key, *value;
+  block_values values; /* in `value`, or those keys */
+} key_block;
+
+typedef struct key_range {
+  int64_t begin, end;
+} key_range;
+
+/* Whose panels they are. */
+typedef struct panel_owner {
+  const void *task;
+  int64_t size, value_size;
+  /* The keys that a query sees; of a later one neither end is before. */
+  key_range (*visible)(const void *task, int64_t query);
+  /* Makes scores of products that have their scale, of keys from `first` on. NULL: they are. */
+  void (*change)(const void *task, const panel *p, int64_t first, int64_t keys, float *scores);
+} panel_owner;
+
+/* The keys of a block that a panel's queries see, and its scores. */
+typedef struct panel_step {
+  const panel *p;
+  int64_t first, keys;
+  bool all_seen; /* by all queries */
+  float *scores;
+} panel_step;
+
+static panel_step step_of(const panel_owner *owner, const key_block *block, const panel *p, float *scores) {
+  const key_range lowest = owner->visible(owner->task, p->first);
+  const key_range highest = owner->visible(owner->task, p->first + p->rows - 1);
+  const int64_t begin = lowest.begin > block->first ? lowest.begin : block->first;
+  const int64_t end = least(highest.end, block->first + block->keys);
+  return (panel_step){p, begin, end > begin ? end - begin : 0, highest.begin <= begin && lowest.end >= end, scores};
+}
+
+/* Of a query of the panel, counted from the step's first one on. */
+static key_range seen_of(const panel_owner *owner, const panel_step *step, int64_t query) {
+  const key_range range = owner->visible(owner->task, step->p->first + query);
+  const int64_t begin = range.begin - step->first, end = range.end - step->first;
+  return (key_range){begin > 0 ? least(begin, step->keys) : 0, end > 0 ? least(end, step->keys) : 0};
+}
+
+static void hide_unseen(const panel_owner *owner, const panel_step *step) {
+  const int64_t width = step->p->width;
+  for (int64_t query = 0; query < step->p->rows && !step->all_seen; query++) {
+    const key_range seen = seen_of(owner, step, query);
+    for (int64_t key = 0; key < seen.begin; key++)
+      step->scores[key * width + query] = -INFINITY;
+    for (int64_t key = seen.end; key < step->keys; key++)
+      step->scores[key * width + query] = -INFINITY;
+  }
+}
+
+/* sums += values times weights, for queries that do not see all keys: weight 0 is not enough for values that are not
+ * finite. */
+static void add_seen(const panel_owner *owner, const panel_step *step, block_values values) {
+  const panel *p = step->p;
+  for (int64_t query = 0; query < p->rows; query++) {
+    const key_range seen = seen_of(owner, step, query);
+    for (int64_t key = seen.begin; key < seen.end; key++)
+      for (int64_t i = 0; i < owner->value_size; i++)
+        p->sums[i * p->width + query] += step->scores[key * p->width + query] * values.data[key * values.stride + i];
+  }
+}
+
+static const float *first_key(const key_block *block, const panel_step *step) {
+  return block->key + (step->first - block->first) * block->stride;
+}
+
+static void attend_step(const panel_owner *owner, const key_block *block, const panel_step *step) {
+  const block_values values = values_from(block->values, step->first - block->first);
+  if (!step->keys)
+    return;
+  find_scores(&block->scoring, block->form, owner->size, first_key(block, step), block->stride, step->keys, step->p,
+              step->scores);
+  if (owner->change)
+    owner->change(owner->task, step->p, step->first, step->keys, step->scores);
+  hide_unseen(owner, step);
+  weigh_scores(step->p, owner->value_size, step->keys, step->scores);
+  if (!step->all_seen && !are_finite_rows(values.data, step->keys, values.stride, owner->value_size))
+    add_seen(owner, step, values);
+  else
+    add_values(step->p, values, owner->value_size, step->keys, step->scores);
+}
+
+#ifdef __AMX_BF16__
+static void queue_scores(const panel_owner *owner, const key_block *block, const panel_step *step, tile_queue *queue) {
+  if (step->keys)
+    queue->products[queue->n++] = (tile_product){.factors = (const char *)first_key(block, step),
+                                                 .columns = (const char *)step->p->query.pairs,
+                                                 .sums = (char *)step->scores,
+                                                 .height = step->keys,
+                                                 .width = step->p->width,
+                                                 .depth = owner->size,
+                                                 .factor_stride = block->stride * (int64_t)sizeof(float),
+                                                 .parts = 1};
+}
+
+static void queue_values(const panel_owner *owner, const key_block *block, const panel_step *step, tile_queue *queue) {
+  const block_values values = values_from(block->values, step->first - block->first);
+  for (int64_t key = 0; key < step->keys; key += FLOAT_KEYS)
+    queue->products[queue->n++] =
+        (tile_product){.factors = (const char *)((const uint16_t *)(const void *)values.data + key),
+                       .columns = (const char *)(step->scores + key * step->p->width),
+                       .sums = (char *)step->p->sums,
+                       .height = owner->value_size,
+                       .width = step->p->width,
+                       .depth = least(FLOAT_KEYS, step->keys - key),
+                       .factor_stride = values.stride * 2,
+                       .parts = 2,
+                       .accumulate = true};
+}
+
+/* Scores that are there become weights, while the queue's products are multiplied. */
+static void weigh_step(const panel_owner *owner, const key_block *block, const panel_step *step, tile_queue *queue) {
+  const panel *p = step->p;
+  float scale = block->scoring.of_scores;
+  if (owner->change && step->keys) {
+    for (int64_t i = 0; i < step->keys * p->width; i++)
+      step->scores[i] *= scale;
+    owner->change(owner->task, p, step->first, step->keys, step->scores);
+    scale = 1;
+  }
+  hide_unseen(owner, step);
+  for (int64_t lane = 0; lane < p->width && step->keys; lane += LANES) {
+    vector factor;
+    weigh_lanes(step->scores + lane, step->keys, p->width, scale, p->most + lane, p->total + lane, &factor, queue);
+    scale_lanes(p->sums + lane, owner->value_size, p->width, factor);
+  }
+}
+
+/* While the scores of one panel become weights, those of the next are found, and the values of the last added up: the
+ * processor multiplies tiles and computes with vectors at the same time. */
+static void attend_by_tiles(const panel_owner *owner, const key_block *block, const panel *panels, int64_t n,
+                            float *scores) {
+  panel_step steps[3];
+  for (int64_t i = 0; i < n + 2; i++) {
+    tile_queue queue = {.n = 0};
+    if (i >= 2)
+      queue_values(owner, block, &steps[(i - 2) % 3], &queue);
+    if (i < n) {
+      steps[i % 3] = step_of(owner, block, &panels[i], scores + i % 3 * TILED_SCORES);
+      queue_scores(owner, block, &steps[i % 3], &queue);
+    }
+    if (i >= 1 && i <= n)
+      weigh_step(owner, block, &steps[(i - 1) % 3], &queue);
+    multiply_rest(&queue);
+  }
+}
+#endif
+
+/* What the panels' queries, one after the other, see of a block. `scores` has room for SCORES floats. */
+static void attend_block(const panel_owner *owner, const key_block *block, const panel *panels, int64_t n,
+                         float *scores) {
+#ifdef __AMX_BF16__
+  if (block->form == TILE_PAIRS) {
+    attend_by_tiles(owner, block, panels, n, scores);
+    return;
+  }
+#endif
+  for (int64_t i = 0; i < n; i++) {
+    const panel_step step = step_of(owner, block, &panels[i], scores);
+    attend_step(owner, block, &step);
+  }
 }
 
 #endif

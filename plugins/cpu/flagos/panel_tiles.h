@@ -21,95 +21,94 @@ _Static_assert((int)TILE_EDGE == (int)LANES && (int)TILE_DEPTH == (int)PAIR, "a 
 
 /* -------------------------------------------------------------------------------------------------------- products */
 
-/* Columns [depth / 2, width] of pairs. With `parts` of 2, numbers are sums of two, and under each row is that of their
- * second parts. */
-typedef struct tile_columns {
-  const float *data;
+/*
+ * sums [height, width] = factors [height, depth], rows of bfloat16, times columns, or with `accumulate` +=: whole
+ * tiles, no more than two of them wide. Columns are rows [depth / 2, width] of pairs; with `parts` of 2 numbers are
+ * sums of two, and under each row is that of their second parts. It is multiplied a step after the other, between which
+ * the sums of up to two rows of tiles stay in registers: one product at a time.
+ */
+typedef struct tile_product {
+  const char *factors, *columns;
+  char *sums;
+  int64_t height, width, depth; /* height: what is left */
+  int64_t factor_stride;        /* bytes; rows of columns and of sums have `width` floats */
   int parts;
-} tile_columns;
+  bool accumulate;
+  int64_t done; /* of the depth, for the rows in registers */
+} tile_product;
 
-/* sums [height * TILE_EDGE, width * TILE_EDGE] = factors [.., depth] times columns, or with `accumulate` +=. Strides in
- * bytes, that of sums being that of rows of columns, too. */
-SPECIALISED void multiply_few_tiles(int height, int width, int parts, int64_t depth, const char *factors,
-                                    int64_t factor_stride, const char *columns, bool accumulate, char *sums,
-                                    int64_t stride) {
-  const int64_t edge = TILE_EDGE * (int64_t)sizeof(float), column_stride = parts * stride;
-  const bool tall = height > 1, wide = width > 1;
-  char *lower = sums + TILE_EDGE * stride;
-  if (accumulate) {
-    _tile_loadd(0, sums, stride);
-    if (wide)
-      _tile_loadd(1, sums + edge, stride);
-    if (tall)
-      _tile_loadd(2, lower, stride);
-    if (tall && wide)
-      _tile_loadd(3, lower + edge, stride);
-  } else {
-    _tile_zero(0);
-    _tile_zero(1);
-    _tile_zero(2);
-    _tile_zero(3);
+/* The sums in registers, [2, 2]: those that there are. */
+#define FOR_SUMS(do)                                                                                                   \
+  do                                                                                                                   \
+    (0, p->sums);                                                                                                      \
+  if (wide)                                                                                                            \
+    do                                                                                                                 \
+      (1, p->sums + edge);                                                                                             \
+  if (tall)                                                                                                            \
+    do                                                                                                                 \
+      (2, lower);                                                                                                      \
+  if (tall && wide)                                                                                                    \
+    do                                                                                                                 \
+    (3, lower + edge)
+#define LOAD_SUMS(tile, at)  _tile_loadd(tile, at, stride)
+#define CLEAR_SUMS(tile, at) _tile_zero(tile)
+#define STORE_SUMS(tile, at) _tile_stored(tile, at, stride)
+
+/* One step in depth for one or two rows of tiles. */
+static void multiply_step(tile_product *p) {
+  const int64_t edge = TILE_EDGE * (int64_t)sizeof(float), stride = p->width * (int64_t)sizeof(float);
+  const int64_t column_stride = p->parts * stride;
+  const bool tall = p->height > TILE_EDGE, wide = p->width > TILE_EDGE;
+  char *lower = p->sums + TILE_EDGE * stride;
+  const char *factors = p->factors + p->done * 2, *columns = p->columns + p->done / 2 * column_stride;
+  SYNC_TILES;
+  if (!p->done && p->accumulate) {
+    FOR_SUMS(LOAD_SUMS);
+  } else if (!p->done) {
+    FOR_SUMS(CLEAR_SUMS);
   }
-  for (int64_t i = 0; i < depth; i += TILE_DEPTH, factors += edge, columns += TILE_DEPTH / 2 * column_stride) {
-    _tile_loadd(4, factors, factor_stride);
-    _tile_loadd(6, columns, column_stride);
-    if (wide)
-      _tile_loadd(7, columns + edge, column_stride);
-    if (tall)
-      _tile_loadd(5, factors + TILE_EDGE * factor_stride, factor_stride);
-    _tile_dpbf16ps(0, 4, 6);
-    if (wide)
-      _tile_dpbf16ps(1, 4, 7);
-    if (tall)
-      _tile_dpbf16ps(2, 5, 6);
-    if (tall && wide)
-      _tile_dpbf16ps(3, 5, 7);
-    if (parts == 1)
-      continue;
-    _tile_loadd(6, columns + stride, column_stride);
-    if (wide)
-      _tile_loadd(7, columns + stride + edge, column_stride);
-    _tile_dpbf16ps(0, 4, 6);
-    if (wide)
-      _tile_dpbf16ps(1, 4, 7);
-    if (tall)
-      _tile_dpbf16ps(2, 5, 6);
-    if (tall && wide)
-      _tile_dpbf16ps(3, 5, 7);
-  }
-  _tile_stored(0, sums, stride);
-  if (wide)
-    _tile_stored(1, sums + edge, stride);
+  _tile_loadd(4, factors, p->factor_stride);
   if (tall)
-    _tile_stored(2, lower, stride);
-  if (tall && wide)
-    _tile_stored(3, lower + edge, stride);
+    _tile_loadd(5, factors + TILE_EDGE * p->factor_stride, p->factor_stride);
+  for (int part = 0; part < p->parts; part++, columns += stride) {
+    _tile_loadd(6, columns, column_stride);
+    _tile_dpbf16ps(0, 4, 6);
+    if (tall)
+      _tile_dpbf16ps(2, 5, 6);
+    if (!wide)
+      continue;
+    _tile_loadd(7, columns + edge, column_stride);
+    _tile_dpbf16ps(1, 4, 7);
+    if (tall)
+      _tile_dpbf16ps(3, 5, 7);
+  }
+  p->done += TILE_DEPTH;
+  if (p->done >= p->depth) {
+    FOR_SUMS(STORE_SUMS);
+    p->done = 0;
+    p->height -= 2 * TILE_EDGE;
+    p->factors += 2 * TILE_EDGE * p->factor_stride;
+    p->sums += 2 * TILE_EDGE * stride;
+  }
+  SYNC_TILES;
 }
 
-SPECIALISED void multiply_rows(int width, int parts, int64_t height, int64_t depth, const char *factors, int64_t stride,
-                               const float *columns, bool accumulate, float *sums) {
-  const int64_t bytes = width * TILE_EDGE * (int64_t)sizeof *sums;
-  char *to = (char *)sums;
-  SYNC_TILES;
-  for (; height > TILE_EDGE; height -= 2 * TILE_EDGE, factors += 2 * TILE_EDGE * stride, to += 2 * TILE_EDGE * bytes)
-    multiply_few_tiles(2, width, parts, depth, factors, stride, (const char *)columns, accumulate, to, bytes);
-  if (height > 0)
-    multiply_few_tiles(1, width, parts, depth, factors, stride, (const char *)columns, accumulate, to, bytes);
-  SYNC_TILES;
+/* Products that are multiplied while something else is computed, which does not wait for them. */
+typedef struct tile_queue {
+  tile_product products[4];
+  int n, next;
+} tile_queue;
+
+static inline void multiply_next(tile_queue *queue) {
+  if (queue->next == queue->n)
+    return;
+  multiply_step(&queue->products[queue->next]);
+  queue->next += queue->products[queue->next].height <= 0;
 }
 
-/* sums [height, width] = factors [height, depth], rows of bfloat16 that are `stride` bytes apart, times columns, or
- * with `accumulate` +=: whole tiles, and no more than two of them wide. */
-static void multiply_tiles(int64_t height, int64_t width, int64_t depth, const void *factors, int64_t stride,
-                           tile_columns columns, bool accumulate, float *sums) {
-  if (width > TILE_EDGE && columns.parts == 2)
-    multiply_rows(2, 2, height, depth, factors, stride, columns.data, accumulate, sums);
-  else if (width > TILE_EDGE)
-    multiply_rows(2, 1, height, depth, factors, stride, columns.data, accumulate, sums);
-  else if (columns.parts == 2)
-    multiply_rows(1, 2, height, depth, factors, stride, columns.data, accumulate, sums);
-  else
-    multiply_rows(1, 1, height, depth, factors, stride, columns.data, accumulate, sums);
+static inline void multiply_rest(tile_queue *queue) {
+  while (queue->next < queue->n)
+    multiply_next(queue);
 }
 
 /* ------------------------------------------------------------------------------------------------ numbers of a head */
@@ -201,15 +200,18 @@ static void read_square_sums(const float *sums, int64_t size, int64_t width, flo
 
 /* --------------------------------------------------------------------------------------------------------- weights */
 
-/* Of what is 0 or less, or NaN. */
-SPECIALISED vector exp_of(vector x) {
-  float lanes[LANES];
-  x = (vector)_mm512_max_ps(_mm512_set1_ps(vector_exp_least), (__m512)x);
-  memcpy(lanes, &x, sizeof lanes);
-  for (int lane = 0; lane < LANES; lane++)
-    lanes[lane] = vector_exp_within(lanes[lane]);
-  memcpy(&x, lanes, sizeof lanes);
-  return x;
+/* 2^x of what is 0 or less, or NaN: 2^floor(x) times a polynomial of the rest, which is 1 at 0. Off by 3e-6, 2^-18 (a
+ * minimax fit), since of a weight's digits two parts of bfloat16 hold so many. Where it would be no normal number it is
+ * 0, and the processor, which takes its time for what is smaller, does not compute it. */
+SPECIALISED vector power_of_two(vector x) {
+  const __m512 t = (__m512)x, rest = _mm512_reduce_ps(t, _MM_FROUND_TO_NEG_INF);
+  const __mmask16 computed = _mm512_cmp_ps_mask(t, _mm512_set1_ps(-126), _CMP_NLT_UQ);
+  __m512 power = _mm512_set1_ps(0.013426685f);
+  power = _mm512_fmadd_ps(power, rest, _mm512_set1_ps(0.052242473f));
+  power = _mm512_fmadd_ps(power, rest, _mm512_set1_ps(0.2412802f));
+  power = _mm512_fmadd_ps(power, rest, _mm512_set1_ps(0.69304484f));
+  power = _mm512_fmadd_ps(power, rest, _mm512_set1_ps(1));
+  return (vector)_mm512_maskz_scalef_ps(computed, power, t);
 }
 
 /* Each lane's two as pairs, that of `a` first, and below what they lack: together the numbers but for a 2^-16th. By
@@ -218,42 +220,61 @@ SPECIALISED void store_pairs(float *to, int64_t stride, vector a, vector b) {
   const vector_words high = 0xffff0000u - (vector_words){0}, words[] = {(vector_words)a, (vector_words)b};
   const vector_words rest[] = {(vector_words)(a - (vector)(words[0] & high)),
                                (vector_words)(b - (vector)(words[1] & high))};
-  *(vector *)to = (vector)(words[0] >> 16 | (words[1] & high));
-  *(vector *)(to + stride) = (vector)(rest[0] >> 16 | (rest[1] & high));
+  const __mmask32 odd = 0xaaaaaaaau;
+  *(vector *)to = (vector)_mm512_mask_mov_epi16((__m512i)(words[0] >> 16), odd, (__m512i)words[1]);
+  *(vector *)(to + stride) = (vector)_mm512_mask_mov_epi16((__m512i)(rest[0] >> 16), odd, (__m512i)rest[1]);
 }
 
-/* Of LANES queries: scores [keys, ..] become columns of weights of two parts in their place, exponentials less the
- * largest score that there is now. Their unrounded sum is added to what was added up before, of which *factor is what
- * it is scaled by. */
-static void weigh_lanes(float *scores, int64_t keys, int64_t width, float *most, float *total, vector *factor) {
-  const __m512 none = _mm512_set1_ps(-INFINITY);
-  const __m512 before = _mm512_loadu_ps(most);
-  __m512 largest[2] = {before, before};
+/* The largest of scores [keys, ..] of LANES queries; NaN is passed over. */
+SPECIALISED __m512 largest_of(const float *scores, int64_t keys, int64_t width) {
+  enum { AT_ONCE = 4 };
+  __m512 largest[AT_ONCE];
   int64_t key = 0;
-  for (; key + 2 <= keys; key += 2) /* NaN is passed over */
-    UNROLL for (int i = 0; i < 2; i++) largest[i] =
+  UNROLL for (int i = 0; i < AT_ONCE; i++) largest[i] = _mm512_set1_ps(-INFINITY);
+  for (; key + AT_ONCE <= keys; key += AT_ONCE)
+    UNROLL for (int i = 0; i < AT_ONCE; i++) largest[i] =
         _mm512_max_ps(_mm512_loadu_ps(scores + (key + i) * width), largest[i]);
-  if (key < keys)
+  for (; key < keys; key++)
     largest[0] = _mm512_max_ps(_mm512_loadu_ps(scores + key * width), largest[0]);
-  largest[0] = _mm512_max_ps(largest[0], largest[1]);
-  _mm512_storeu_ps(most, largest[0]);
-  const vector base = (vector)_mm512_maskz_mov_ps(_mm512_cmp_ps_mask(largest[0], none, _CMP_NEQ_OQ), largest[0]);
+  return _mm512_max_ps(_mm512_max_ps(largest[0], largest[1]), _mm512_max_ps(largest[2], largest[3]));
+}
+
+/* Of LANES queries: scores [keys, ..], times `scale`, which is above 0, become columns of weights of two parts in their
+ * place, exponentials less the largest that there is now. Their unrounded sum is added to what was added up before, of
+ * which *factor is what it is scaled by. Meanwhile products are multiplied. */
+static void weigh_lanes(float *scores, int64_t keys, int64_t width, float scale, float *most, float *total,
+                        vector *factor, tile_queue *meanwhile) {
+  enum { KEYS = 8 }; /* for each step of the products: these and those take about as long */
+  const vector log2_e = (vector){0} + 1.44269504f, before = *(const vector *)most;
+  const __m512 none = _mm512_set1_ps(-INFINITY);
+  const __m512 now = _mm512_max_ps(largest_of(scores, keys, width) * _mm512_set1_ps(scale), (__m512)before);
+  const vector base = (vector)_mm512_maskz_mov_ps(_mm512_cmp_ps_mask(now, none, _CMP_NEQ_OQ), now);
+  const vector binary_scale = log2_e * scale, binary_base = log2_e * base;
   vector sum[2] = {0};
-  for (key = 0; key + 2 <= keys; key += 2, scores += 2 * width) {
-    const vector a = exp_of(*(const vector *)scores - base), b = exp_of(*(const vector *)(scores + width) - base);
+  int64_t key = 0;
+  *(vector *)most = (vector)now;
+  for (; key + KEYS <= keys; key += KEYS) {
+    UNROLL for (int i = 0; i < KEYS; i += 2, scores += 2 * width) {
+      const vector a = power_of_two(*(const vector *)scores * binary_scale - binary_base);
+      const vector b = power_of_two(*(const vector *)(scores + width) * binary_scale - binary_base);
+      sum[0] += a;
+      sum[1] += b;
+      store_pairs(scores, width, a, b);
+    }
+    multiply_next(meanwhile);
+  }
+  for (; key < keys; key += 2, scores += 2 * width) {
+    const vector a = power_of_two(*(const vector *)scores * binary_scale - binary_base);
+    vector b = {0};
+    if (key + 1 < keys)
+      b = power_of_two(*(const vector *)(scores + width) * binary_scale - binary_base);
     sum[0] += a;
     sum[1] += b;
     store_pairs(scores, width, a, b);
   }
-  if (key < keys) {
-    const vector last = exp_of(*(const vector *)scores - base);
-    sum[0] += last;
-    store_pairs(scores, width, last, (vector){0});
-    key += 2, scores += 2 * width;
-  }
   for (; key < round_up(keys, TILE_DEPTH); key++, scores += width)
     *(vector *)scores = (vector){0};
-  *factor = exp_of((vector)before - base);
+  *factor = power_of_two((before - base) * log2_e);
   *(vector *)total = *(vector *)total * *factor + (sum[0] + sum[1]);
 }
 
