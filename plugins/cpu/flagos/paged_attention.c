@@ -331,9 +331,11 @@ static bool load_pairs(const task *t, key_block *block) {
     fetch_row(&list, i, paged->size * 2);
     are_pairs = load_key_pairs(list.rows[i], paged->size, block->key + i * block->stride, 0);
   }
+  if (!are_pairs)
+    return false;
   list_rows(t, &paged->values, block->first, block->keys, &list);
   block->values.data = block->value;
-  return are_pairs && load_value_pairs(list.rows, block->keys, paged->size, &block->values);
+  return load_value_pairs(list.rows, block->keys, paged->size, &block->values);
 }
 
 static void load_block(const task *t, key_block *block) {

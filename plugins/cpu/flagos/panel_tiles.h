@@ -38,18 +38,14 @@ typedef struct tile_product {
 } tile_product;
 
 /* The sums in registers, [2, 2]: those that there are. */
-#define FOR_SUMS(do)                                                                                                   \
-  do                                                                                                                   \
-    (0, p->sums);                                                                                                      \
+#define FOR_SUMS(apply)                                                                                                \
+  apply(0, p->sums);                                                                                                   \
   if (wide)                                                                                                            \
-    do                                                                                                                 \
-      (1, p->sums + edge);                                                                                             \
+    apply(1, p->sums + edge);                                                                                          \
   if (tall)                                                                                                            \
-    do                                                                                                                 \
-      (2, lower);                                                                                                      \
+    apply(2, lower);                                                                                                   \
   if (tall && wide)                                                                                                    \
-    do                                                                                                                 \
-    (3, lower + edge)
+  apply(3, lower + edge)
 #define LOAD_SUMS(tile, at)  _tile_loadd(tile, at, stride)
 #define CLEAR_SUMS(tile, at) _tile_zero(tile)
 #define STORE_SUMS(tile, at) _tile_stored(tile, at, stride)
