@@ -60,6 +60,14 @@ SPECIALISED void add_pair(int form, int n_rows, const char *a, const char *const
   }
 }
 
+/* A processor that has tiles of bfloat16, an Intel Xeon, reads columns for one tile of rows ahead by itself, and faster
+ * than when it is told. */
+#ifdef __AMX_BF16__
+enum { READS_AHEAD = 1 };
+#else
+enum { READS_AHEAD = 0 };
+#endif
+
 /* What of the columns that are next a tile of rows fetches: so many bytes a step. */
 typedef struct next_columns {
   const char *from;
@@ -180,7 +188,7 @@ static void multiply_columns(const cpu_product *product, const char *a, int64_t 
   int64_t tile_rows = rows_of_tile(product->m), tiles = divide_up(product->m, tile_rows);
   int64_t stride = tile_rows * padded(product->k) * size_in(form), tile_columns = COLUMNS(tile_rows);
   int64_t step = PAIR * tile_columns * cpu_dtype_size(product->b.dtype);
-  next_columns next = {.bytes = divide_up(step, tiles)};
+  next_columns next = {.bytes = READS_AHEAD && tiles == 1 ? 0 : divide_up(step, tiles)};
   for (int64_t i = 0; i < n; i += tile_columns) {
     const char *columns[MOST_COLUMNS]; /* there may be less: the last one stands for those */
     int64_t n_columns = least(tile_columns, n - i);
