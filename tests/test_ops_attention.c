@@ -83,9 +83,9 @@ START_TEST(O2_O5_encoder_attention_agrees_with_the_reference_in_every_layout) {
 }
 END_TEST
 
-/* Of large ones most weights are 0, or smaller than normal numbers. */
+/* Of large ones most weights are 0, or smaller than normal numbers; of the largest all but one. */
 START_TEST(O5_encoder_attention_agrees_with_the_reference_whatever_the_scale) {
-  static const double scales[] = {-0.7, 0, 20, -20, 1e-30};
+  static const double scales[] = {-0.7, 0, 20, -20, 1e-30, 0x1p70, -0x1p90};
   DLDataType dtype = floats[_i];
   owned *q = make_unit(dtype, SHAPE(1, 70, 2, 36), 0, 1), *k = make_unit(dtype, SHAPE(1, 300, 2, 36), 0, 2);
   owned *v = make_unit(dtype, SHAPE(1, 300, 2, 36), 0, 3);

@@ -210,6 +210,14 @@ SPECIALISED vector power_of_two(vector x) {
   return (vector)_mm512_maskz_scalef_ps(computed, power, t);
 }
 
+/* The exponential of a score less the largest one. Of that itself it is 1 however large it is: the product is rounded
+ * as that was, not added to the other in one step. */
+SPECIALISED vector weight_of(vector score, vector scale, vector base) {
+  vector scaled = score * scale;
+  __asm__("" : "+v"(scaled));
+  return power_of_two((scaled - base) * 1.44269504f);
+}
+
 /* Each lane's two as pairs, that of `a` first, and below what they lack: together the numbers but for a 2^-16th. By
  * fewer instructions than one rounded part, which would be off by 2^-9: more than results may be. */
 SPECIALISED void store_pairs(float *to, int64_t stride, vector a, vector b) {
@@ -241,18 +249,17 @@ SPECIALISED __m512 largest_of(const float *scores, int64_t keys, int64_t width) 
 static void weigh_lanes(float *scores, int64_t keys, int64_t width, float scale, float *most, float *total,
                         vector *factor, tile_queue *meanwhile) {
   enum { KEYS = 8 }; /* for each step of the products: these and those take about as long */
-  const vector log2_e = (vector){0} + 1.44269504f, before = *(const vector *)most;
+  const vector before = *(const vector *)most, scales = (vector){0} + scale;
   const __m512 none = _mm512_set1_ps(-INFINITY);
-  const __m512 now = _mm512_max_ps(largest_of(scores, keys, width) * _mm512_set1_ps(scale), (__m512)before);
+  const __m512 now = _mm512_max_ps((__m512)((vector)largest_of(scores, keys, width) * scales), (__m512)before);
   const vector base = (vector)_mm512_maskz_mov_ps(_mm512_cmp_ps_mask(now, none, _CMP_NEQ_OQ), now);
-  const vector binary_scale = log2_e * scale, binary_base = log2_e * base;
   vector sum[2] = {0};
   int64_t key = 0;
   *(vector *)most = (vector)now;
   for (; key + KEYS <= keys; key += KEYS) {
     UNROLL for (int i = 0; i < KEYS; i += 2, scores += 2 * width) {
-      const vector a = power_of_two(*(const vector *)scores * binary_scale - binary_base);
-      const vector b = power_of_two(*(const vector *)(scores + width) * binary_scale - binary_base);
+      const vector a = weight_of(*(const vector *)scores, scales, base);
+      const vector b = weight_of(*(const vector *)(scores + width), scales, base);
       sum[0] += a;
       sum[1] += b;
       store_pairs(scores, width, a, b);
@@ -260,17 +267,17 @@ static void weigh_lanes(float *scores, int64_t keys, int64_t width, float scale,
     multiply_next(meanwhile);
   }
   for (; key < keys; key += 2, scores += 2 * width) {
-    const vector a = power_of_two(*(const vector *)scores * binary_scale - binary_base);
+    const vector a = weight_of(*(const vector *)scores, scales, base);
     vector b = {0};
     if (key + 1 < keys)
-      b = power_of_two(*(const vector *)(scores + width) * binary_scale - binary_base);
+      b = weight_of(*(const vector *)(scores + width), scales, base);
     sum[0] += a;
     sum[1] += b;
     store_pairs(scores, width, a, b);
   }
   for (; key < round_up(keys, TILE_DEPTH); key++, scores += width)
     *(vector *)scores = (vector){0};
-  *factor = power_of_two((before - base) * log2_e);
+  *factor = power_of_two((before - base) * 1.44269504f);
   *(vector *)total = *(vector *)total * *factor + (sum[0] + sum[1]);
 }
 
