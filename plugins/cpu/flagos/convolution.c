@@ -158,7 +158,7 @@ static fl_status run_plan(plan *p) {
     return FL_OK;
   bool thin = p->run < LEAST_RUN;
   int64_t n = thin ? p->rows : p->run, runs = p->c.groups * (p->rows / n);
-  /* A last block of a few positions would take another thread as long to begin as it saves this one. */
+  /* About as large as each other: a thread that got a small last one would have nothing to do. */
   p->block = divide_up(n, divide_up(n, POSITION_BLOCK));
   p->blocks = divide_up(n, p->block);
   int64_t factors = p->c.group_outputs * p->block * p->k + 1;

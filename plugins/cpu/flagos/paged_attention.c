@@ -324,15 +324,14 @@ static bool has_pairs(const task *t) {
 static bool load_pairs(const task *t, key_block *block) {
   const cpu_paged *paged = t->all->paged;
   row_list list;
-  bool are_pairs =
-      block->scoring.has_pairs && !(HAS_TILES && (paged->values.scale || paged->values.dtype != CPU_BFLOAT16));
-  list_rows(t, &paged->keys, block->first, block->keys, &list);
-  for (int64_t i = 0; i < block->keys && are_pairs; i++) {
-    fetch_row(&list, i, paged->size * 2);
-    are_pairs = load_key_pairs(list.rows[i], paged->size, block->key + i * block->stride, 0);
-  }
-  if (!are_pairs)
+  if (!block->scoring.has_pairs || (HAS_TILES && (paged->values.scale || paged->values.dtype != CPU_BFLOAT16)))
     return false;
+  list_rows(t, &paged->keys, block->first, block->keys, &list);
+  for (int64_t i = 0; i < block->keys; i++) {
+    fetch_row(&list, i, paged->size * 2);
+    if (!load_key_pairs(list.rows[i], paged->size, block->key + i * block->stride, 0))
+      return false;
+  }
   list_rows(t, &paged->values, block->first, block->keys, &list);
   block->values.data = block->value;
   return load_value_pairs(list.rows, block->keys, paged->size, &block->values);

@@ -11,7 +11,6 @@
 
 #ifdef __AMX_BF16__
 #include "plugins/cpu/flagos/lanes.h"
-#include "plugins/cpu/flagos/vector.h"
 #include "plugins/integers.h"
 
 #include <math.h>
