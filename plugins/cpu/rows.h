@@ -105,9 +105,9 @@ fl_status cpu_rows_run(int n_tensors, DLTensor *const *tensors, cpu_row_cost cos
 /* The same for the rows that are left of a walk. */
 fl_status cpu_rows_walk(const cpu_rows *rows, cpu_row_cost cost, cpu_row_fn row, const void *user);
 
-/* Are results of so many bytes written around the caches? They are if the last cache cannot hold them: they would only
- * drive out of it what others need. What lies in no cache is read before it is written, which writing around them
- * saves, where there are instructions for it. */
+/* Are results of so many bytes written around the caches? They are if this machine's part of the last cache cannot
+ * hold them: they would only drive out of it what others need. What lies in no cache is read before it is written,
+ * which writing around them saves, where there are instructions for it. */
 bool cpu_rows_outgrow_caches(int64_t bytes);
 
 /* Ends a range of results, written around the caches or not: who sees that the range is done sees them. */
