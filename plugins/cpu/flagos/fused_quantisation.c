@@ -79,8 +79,8 @@ CPU_TEMPLATE void gated_chunk(quant_form form, const quant_row *row, float *valu
                               bool last) {
   float up[CPU_CHUNK];
   (void)last;
-  cpu_load(form.dtype, values, row->x, first, n);
-  cpu_load(form.dtype, up, row->x, row->size + first, n);
+  cpu_load_ahead(form.dtype, values, row->x, first, n);
+  cpu_load_ahead(form.dtype, up, row->x, row->size + first, n);
   for (int i = 0; i < CPU_CHUNK; i++) {
     float gate = vector_silu(values[i]);
     values[i] = form.is_static ? cpu_round(form.dtype, cpu_round(form.dtype, gate) * up[i]) : gate * up[i];

@@ -22,7 +22,7 @@ CPU_TEMPLATE float mean_of(cpu_dtype dtype, const void *x, int64_t size) {
   float values[CPU_CHUNK];
   for (int64_t first = 0; first < size; first += CPU_CHUNK) {
     if (first + CPU_CHUNK <= size)
-      cpu_load(dtype, values, x, first, CPU_CHUNK);
+      cpu_load_ahead(dtype, values, x, first, CPU_CHUNK);
     else
       cpu_load(dtype, values, x, first, size - first);
     for (int i = 0; i < CPU_CHUNK; i++)
@@ -75,8 +75,8 @@ CPU_TEMPLATE void add(cpu_dtype dtype, void *sum, const void *x, const void *y, 
   float values[CPU_CHUNK], other[CPU_CHUNK];
   for (int64_t first = 0; first < size; first += CPU_CHUNK) {
     int64_t n = size - first < CPU_CHUNK ? size - first : CPU_CHUNK;
-    cpu_load(dtype, values, x, first, n);
-    cpu_load(dtype, other, y, first, n);
+    cpu_load_ahead(dtype, values, x, first, n);
+    cpu_load_ahead(dtype, other, y, first, n);
     for (int i = 0; i < CPU_CHUNK; i++)
       values[i] += other[i];
     cpu_store(dtype, sum, first, values, n);

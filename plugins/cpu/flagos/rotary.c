@@ -69,12 +69,12 @@ CPU_TEMPLATE void load_pairs(rotary_form form, float *x1, float *x2, const char 
   float both[2 * CPU_CHUNK];
   int64_t more = 2 * n - CPU_CHUNK;
   if (!form.interleaved) {
-    cpu_load(form.dtype, x1, in, i, n);
-    cpu_load(form.dtype, x2, in, i + apart, n);
+    cpu_load_ahead(form.dtype, x1, in, i, n);
+    cpu_load_ahead(form.dtype, x2, in, i + apart, n);
     return;
   }
-  cpu_load(form.dtype, both, in, 2 * i, more < 0 ? 2 * n : CPU_CHUNK);
-  cpu_load(form.dtype, both + CPU_CHUNK, in, 2 * i + CPU_CHUNK, more < 0 ? 0 : more);
+  cpu_load_ahead(form.dtype, both, in, 2 * i, more < 0 ? 2 * n : CPU_CHUNK);
+  cpu_load_ahead(form.dtype, both + CPU_CHUNK, in, 2 * i + CPU_CHUNK, more < 0 ? 0 : more);
   for (int lane = 0; lane < CPU_CHUNK; lane++) {
     x1[lane] = both[2 * lane];
     x2[lane] = both[2 * lane + 1];
