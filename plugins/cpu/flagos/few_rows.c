@@ -8,7 +8,7 @@
 
 /* Up to MOST_ROWS rows of a are multiplied by so many columns, rows of b, at once that the sums, a vector of each
  * column and one of a row have registers. */
-enum { MOST_ROWS = 4, MOST_COLUMNS = 8 };
+enum { MOST_ROWS = 8, MOST_COLUMNS = 8 };
 #define COLUMNS(n_rows)                                                                                                \
   ((REGISTERS - 1) / ((n_rows) + 1) < MOST_COLUMNS ? (REGISTERS - 1) / ((n_rows) + 1) : MOST_COLUMNS)
 
@@ -33,8 +33,18 @@ static int64_t padded(int64_t k) {
   return round_up(k, PAIR);
 }
 
-static int64_t rows_of_tile(int64_t m) {
-  return m ? divide_up(m, divide_up(m, MOST_ROWS)) : 1;
+/* A processor that has tiles of bfloat16, an Intel Xeon, reads columns for one tile of rows ahead by itself, and faster
+ * than when it is told. So few columns at once as eight rows leave registers for are enough for that, if nothing has to
+ * be computed with them first. */
+#ifdef __AMX_BF16__
+enum { READS_AHEAD = 1 };
+#else
+enum { READS_AHEAD = 0 };
+#endif
+
+static int64_t rows_of_tile(int form, int64_t m) {
+  const int64_t most = READS_AHEAD && form == CPU_FLOAT32 ? MOST_ROWS : MOST_ROWS / 2;
+  return m ? divide_up(m, divide_up(m, most)) : 1;
 }
 
 typedef float tile[MOST_ROWS][MOST_COLUMNS];
@@ -59,14 +69,6 @@ SPECIALISED void add_pair(int form, int n_rows, const char *a, const char *const
     }
   }
 }
-
-/* A processor that has tiles of bfloat16, an Intel Xeon, reads columns for one tile of rows ahead by itself, and faster
- * than when it is told. */
-#ifdef __AMX_BF16__
-enum { READS_AHEAD = 1 };
-#else
-enum { READS_AHEAD = 0 };
-#endif
 
 /* What of the columns that are next a tile of rows fetches: so many bytes a step. */
 typedef struct next_columns {
@@ -114,15 +116,25 @@ typedef void (*dot_fn)(int64_t k, const char *a, const char *const *columns, nex
 #define FOR_EACH(do, form)                                                                                             \
   do                                                                                                                   \
   (form, 1) do(form, 2) do(form, 3) do(form, 4)
+#define FOR_MORE(do, form)                                                                                             \
+  do                                                                                                                   \
+  (form, 5) do(form, 6) do(form, 7) do(form, 8)
 FOR_EACH(DOT, CPU_FLOAT32)
 FOR_EACH(DOT, CPU_FLOAT16)
 FOR_EACH(DOT, CPU_BFLOAT16)
 #ifdef __AVX512BF16__
 FOR_EACH(DOT, PAIRS)
 #endif
+#ifdef __AMX_BF16__
+FOR_MORE(DOT, CPU_FLOAT32)
+#endif
 #define DOT_NAME(form, n_rows) dot_##form##_##n_rows,
 static const dot_fn dots[N_FORMS][MOST_ROWS] = {
+#ifdef __AMX_BF16__
+    [CPU_FLOAT32] = {FOR_EACH(DOT_NAME, CPU_FLOAT32) FOR_MORE(DOT_NAME, CPU_FLOAT32)},
+#else
     [CPU_FLOAT32] = {FOR_EACH(DOT_NAME, CPU_FLOAT32)},
+#endif
     [CPU_FLOAT16] = {FOR_EACH(DOT_NAME, CPU_FLOAT16)},
     [CPU_BFLOAT16] = {FOR_EACH(DOT_NAME, CPU_BFLOAT16)},
 #ifdef __AVX512BF16__
@@ -173,7 +185,7 @@ static void copy_row(const cpu_product *product, int64_t row, int64_t n_rows, ch
 
 void cpu_few_rows_convert(const cpu_product *product, void *rows) {
   const int form = form_of(product);
-  int64_t m = product->m, tile_rows = rows_of_tile(m);
+  int64_t m = product->m, tile_rows = rows_of_tile(form, m);
   char *a = rows;
   for (int64_t row = 0; row < m; row += tile_rows, a += tile_rows * padded(product->k) * size_in(form))
     for (int64_t r = 0; r < least(tile_rows, m - row); r++)
@@ -185,7 +197,7 @@ void cpu_few_rows_convert(const cpu_product *product, void *rows) {
 static void multiply_columns(const cpu_product *product, const char *a, int64_t first, int64_t n, int64_t width,
                              float *results) {
   const int form = form_of(product);
-  int64_t tile_rows = rows_of_tile(product->m), tiles = divide_up(product->m, tile_rows);
+  int64_t tile_rows = rows_of_tile(form, product->m), tiles = divide_up(product->m, tile_rows);
   int64_t stride = tile_rows * padded(product->k) * size_in(form), tile_columns = COLUMNS(tile_rows);
   int64_t step = PAIR * tile_columns * cpu_dtype_size(product->b.dtype);
   next_columns next = {.bytes = READS_AHEAD && tiles == 1 ? 0 : divide_up(step, tiles)};
