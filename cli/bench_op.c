@@ -19,7 +19,8 @@
  * is left out, one of more than once as long is timed once. */
 enum { ROUNDS = 1000, SAMPLE_NS = 1000000, SLOWEST = 10 };
 
-/* Copies of the tensors are all gone through before, in as much time at most. */
+/* Before time is taken all copies of the tensors are gone through, for a second at most, which is not of the time that
+ * was asked for. */
 enum { TOUCH_NS = 1000000000 };
 
 /* What is timed. */

@@ -38,7 +38,7 @@ static int64_t ask_for_last_cache(void) {
 /*
  * What of the last cache results may fill: all of it, but no more than the part of the cores that are here. A virtual
  * machine is told of the cache of the whole processor, of which other machines use theirs: of 480 MB, two cores kept
- * what they wrote up to some 40. Servers have 2 to 4 MB a core.
+ * what they wrote up to some 32. Servers have 2 to 4 MB a core.
  */
 static int64_t ask_for_room(void) {
   const int64_t least = 32 << 20, of_a_core = 4 << 20;

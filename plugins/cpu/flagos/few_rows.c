@@ -119,22 +119,20 @@ typedef void (*dot_fn)(int64_t k, const char *a, const char *const *columns, nex
 #define FOR_MORE(do, form)                                                                                             \
   do                                                                                                                   \
   (form, 5) do(form, 6) do(form, 7) do(form, 8)
-FOR_EACH(DOT, CPU_FLOAT32)
+#ifdef __AMX_BF16__
+#define FOR_EACH_OF_FLOAT32(do) FOR_EACH(do, CPU_FLOAT32) FOR_MORE(do, CPU_FLOAT32)
+#else
+#define FOR_EACH_OF_FLOAT32(do) FOR_EACH(do, CPU_FLOAT32)
+#endif
+FOR_EACH_OF_FLOAT32(DOT)
 FOR_EACH(DOT, CPU_FLOAT16)
 FOR_EACH(DOT, CPU_BFLOAT16)
 #ifdef __AVX512BF16__
 FOR_EACH(DOT, PAIRS)
 #endif
-#ifdef __AMX_BF16__
-FOR_MORE(DOT, CPU_FLOAT32)
-#endif
 #define DOT_NAME(form, n_rows) dot_##form##_##n_rows,
 static const dot_fn dots[N_FORMS][MOST_ROWS] = {
-#ifdef __AMX_BF16__
-    [CPU_FLOAT32] = {FOR_EACH(DOT_NAME, CPU_FLOAT32) FOR_MORE(DOT_NAME, CPU_FLOAT32)},
-#else
-    [CPU_FLOAT32] = {FOR_EACH(DOT_NAME, CPU_FLOAT32)},
-#endif
+    [CPU_FLOAT32] = {FOR_EACH_OF_FLOAT32(DOT_NAME)},
     [CPU_FLOAT16] = {FOR_EACH(DOT_NAME, CPU_FLOAT16)},
     [CPU_BFLOAT16] = {FOR_EACH(DOT_NAME, CPU_BFLOAT16)},
 #ifdef __AVX512BF16__
