@@ -8,7 +8,7 @@
 #include "plugins/cpu/flagos/matmul.h"
 
 /* Fewer rows of float16 take no longer by vectors. */
-enum { CPU_TILED_HALF_ROWS = 24 };
+enum { CPU_TILED_HALF_ROWS = 5 };
 
 /* Whether the product is one that is computed so, where the processor has tiles. */
 static inline bool cpu_is_of_tiles(const cpu_product *product) {
@@ -22,8 +22,8 @@ static inline bool cpu_is_of_tiles(const cpu_product *product) {
 }
 
 /* Of such a product. In as many threads as pay: each element is the same whatever their number, and whatever rows are
- * beside it. FL_ENOMEM without scratch memory; FL_ENOTSUP, and some of `out` may be written: a number of float16 is not
- * finite, none of the product is computed so then. */
+ * beside it (of float16, whatever more than eight). FL_ENOMEM without scratch memory; FL_ENOTSUP, and some of `out` may
+ * be written: a number of float16 is not finite, none of the product is computed so then. */
 fl_status cpu_tiled_product(const cpu_product *product);
 
 #endif
