@@ -78,7 +78,9 @@ void cpu_rows_written(bool around) {
 }
 
 fl_status cpu_rows_walk(const cpu_rows *rows, cpu_row_cost cost, cpu_row_fn row, const void *user) {
+  const int64_t second_cache = 4 << 20; /* no core has more */
   rows_loop loop = {*rows, row, user};
+  loop.begin.far = loop.begin.left * cost.work > second_cache;
   loop.begin.around = cpu_rows_outgrow_caches(loop.begin.left * cost.written);
   return cpu_parallel_for(loop.begin.left, cpu_grain(cost.work), run_range, &loop);
 }

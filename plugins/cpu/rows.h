@@ -19,6 +19,7 @@ typedef struct cpu_rows {
   int64_t stride[CPU_ROWS_TENSORS][FL_MAX_DIMS]; /* in bytes */
   void *at[CPU_ROWS_TENSORS];                    /* the present row of each tensor; NULL where there is no tensor */
   bool around;                                   /* the caches: where results are written that none would hold */
+  bool far;                                      /* rows come from behind the second cache */
 } cpu_rows;
 
 /* The leading shape is that of the first tensor, which must be there; others may be NULL. */
@@ -79,10 +80,10 @@ static inline bool cpu_rows_around(const cpu_rows *rows, int tensor) {
 }
 
 /* The row behind the present one of a tensor, of so many bytes, for fetching while this one is computed with a second
- * time: if the first cache has room for both, or the second one, where results are written around them, as rows come
- * from memory then. Else NULL. It may lie behind the last row, and is not to be read. */
+ * time: if the first cache has room for both, or the second one where rows come from behind it. Else NULL. It may lie
+ * behind the last row, and is not to be read. */
 static inline const char *cpu_rows_ahead(const cpu_rows *rows, int tensor, int64_t bytes) {
-  const int64_t most = rows->around ? 256 << 10 : 16 << 10;
+  const int64_t most = rows->far ? 256 << 10 : 16 << 10;
   if (!rows->at[tensor] || !rows->n_dims || bytes > most)
     return NULL;
   return (const char *)rows->at[tensor] + rows->stride[tensor][rows->n_dims - 1];

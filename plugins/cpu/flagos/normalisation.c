@@ -118,6 +118,7 @@ static void norm_one_row(const void *user, const cpu_rows *rows) {
       [CPU_FLOAT32] = normalise_float32, [CPU_FLOAT16] = normalise_float16, [CPU_BFLOAT16] = normalise_bfloat16};
   const cpu_norm *norm = user;
   int64_t bytes = norm->hidden * cpu_dtype_size(norm->dtype);
+  bool fetches = rows->around || (rows->far && !norm->residual); /* two streams the processor itself reads as fast */
   const norm_row row = {.x = rows->at[0],
                         .residual = rows->at[1],
                         .weight = norm->weight ? fl_data(norm->weight) : NULL,
@@ -129,7 +130,7 @@ static void norm_one_row(const void *user, const cpu_rows *rows) {
                         .weight_from = norm->from_one ? 1.0f : 0.0f,
                         .around = cpu_rows_around(rows, 2),
                         .residual_around = cpu_rows_around(rows, 3),
-                        .next = rows->around ? cpu_rows_ahead(rows, 0, bytes) : NULL};
+                        .next = fetches ? cpu_rows_ahead(rows, 0, bytes) : NULL};
   functions[norm->dtype](norm->weight ? norm->weight_dtype : CPU_OTHER, &row);
 }
 
