@@ -115,13 +115,12 @@ void join_without_others(const char *title, int32_t device_type, int32_t ranks, 
            (int)ranks, id.communicator, limit, (int)ranks, title,
            left ? ", cannot be told to stop, and is left waiting in a thread" : "");
   ck_assert_str_eq(fl_error_message(), words);
-  ck_assert_int_eq(threads_named("flhost ranks"), 0);
-  ck_assert_int_eq(threads_named("flhost joining"), left);
+  check_threads("flhost ranks", 0);
+  check_threads("flhost joining", left);
   if (!left || ranks != 2)
     return;
   ck_ok(join(&id, 1, 2, SOON_S, &group));
-  while (threads_named("flhost joining"))
-    usleep(1000);
+  check_threads("flhost joining", 0);
   fl_group_destroy(group);
   ck_assert_int_eq(library_comms(), 0);
 }

@@ -9,8 +9,8 @@
 #include "plugins/cpu/scratch.c"
 #include "plugins/cpu/variants.c"
 #include "tests/kernels.h"
+#include "tests/tasks.h"
 
-#include <dirent.h>
 #include <dlfcn.h>
 #include <math.h>
 #include <pthread.h>
@@ -507,28 +507,19 @@ START_TEST(nothing_is_prepared_where_nothing_is_gained) {
 }
 END_TEST
 
-static int count_threads(void) {
-  int n = 0;
-  DIR *threads = opendir("/proc/self/task");
-  while (threads && readdir(threads))
-    n++;
-  closedir(threads);
-  return n - 2;
-}
-
 /* It has OpenMP, whose threads an engine wants for itself, and which do not come back after fork. */
 START_TEST(the_librarys_threads_are_the_callers_alone) {
   void *openmp = dlopen("libgomp.so.1", RTLD_NOW | RTLD_GLOBAL);
   if (!openmp || !begin_with_library("the_librarys_threads_are_the_callers_alone"))
     return;
-  int (*most)(void) = NULL, threads = count_threads();
+  int (*most)(void) = NULL, threads = listed_threads(NULL, 0);
   void (*set_most)(int) = NULL;
   *(void **)&most = dlsym(openmp, "omp_get_max_threads");
   *(void **)&set_most = dlsym(openmp, "omp_set_num_threads");
   set_most(3);
   check_large_products();
   ck_assert(is_mapped("libdnnl"));
-  ck_assert_int_eq(count_threads(), threads);
+  check_threads(NULL, threads);
   ck_assert_int_eq(most(), 3);
 }
 END_TEST

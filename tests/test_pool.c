@@ -101,10 +101,7 @@ static void check_each_step_once(int64_t n) {
             atomic_load(&tested.runs[i]));
 }
 
-/* Threads of the pool. */
-static int count_threads(void) {
-  return threads_named("flhost");
-}
+static const char *const of_pool = "flhost";
 
 /* ---------------------------------------------------------------------------------------------------------- steps */
 
@@ -142,7 +139,7 @@ START_TEST(a_loop_of_one_grain_stays_in_its_thread) {
   check_each_step_once(100);
   ck_assert_int_eq(atomic_load(&tested.ranges), 1);
   ck_assert_int_eq(atomic_load(&tested.threads[0]), getpid());
-  ck_assert_int_eq(count_threads(), 0);
+  check_threads(of_pool, 0);
   fl_host_destroy(host);
 }
 END_TEST
@@ -160,9 +157,9 @@ START_TEST(X2_as_many_threads_as_the_host_says_meet) {
   ck_assert_uint_eq(fl_thread_count(three), 3);
   ck_assert_uint_eq(fl_thread_count(two), 2);
   fl_host_destroy(three);
-  ck_assert_int_eq(count_threads(), 2);
+  check_threads(of_pool, 2);
   fl_host_destroy(two);
-  ck_assert_int_eq(count_threads(), 0);
+  check_threads(of_pool, 0);
 }
 END_TEST
 
@@ -170,7 +167,7 @@ START_TEST(the_first_call_of_an_op_has_the_hosts_number_too) {
   fl_host *host = host_with("VLLM_FL_CPU_THREADS=1");
   ck_ok(run_loop(host, 300, 1));
   ck_assert_int_eq(atomic_load(&tested.present), 1);
-  ck_assert_int_eq(count_threads(), 0);
+  check_threads(of_pool, 0);
   fl_host_destroy(host);
 }
 END_TEST
@@ -314,7 +311,7 @@ START_TEST(X2_a_thread_that_ends_in_a_step_is_an_error_and_is_replaced) {
     check_each_step_once(100);
   }
   fl_host_destroy(host);
-  ck_assert_int_eq(count_threads(), 0);
+  check_threads(of_pool, 0);
 }
 END_TEST
 
@@ -419,7 +416,7 @@ START_TEST(threads_take_no_signals_and_run_where_the_process_may_but_not_where_t
     ck_assert_int_eq(atomic_load(&tested.present), 2);
     ck_assert_int_eq(atomic_load(&open_to_signals), 0);
     ck_assert_msg(!atomic_load(&misplaced), "called from processor %d", i);
-    usleep(20000); /* the helper sleeps before: one that still looks is not moved */
+    ck_assert_int_eq(come_to(1, of_pool, 'S'), 1); /* one that still looks for work is not moved */
     n++;
   }
   fl_host_destroy(host);

@@ -73,10 +73,7 @@ static double now(void) {
   return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
 }
 
-/* Watchdogs of the process. */
-static int watchdogs(void) {
-  return threads_named("flhost ranks");
-}
+static const char *const watchdog = "flhost ranks";
 
 /* What the present error says of a collective that came to no end. */
 static void says_late(const char *what, const char *collective) {
@@ -115,7 +112,7 @@ static void absent_but_for_one(fl_host *of, fl_group *group) {
 static void alone_in_two(rank_body body) {
   body_of_first = body;
   as_ranks(2, absent_but_for_one);
-  ck_assert_int_eq(watchdogs(), 0);
+  check_threads(watchdog, 0);
 }
 
 static void in_the_call(fl_host *of, fl_group *group) {
@@ -260,7 +257,7 @@ static void watched(fl_host *of, fl_group *group) {
   (void)of;
   (void)group;
   pthread_barrier_wait(&all_here);
-  ck_assert_int_eq(watchdogs(), isinf(ranks_timeout) ? 0 : 1);
+  check_threads(watchdog, isinf(ranks_timeout) ? 0 : 1);
   pthread_barrier_wait(&all_here);
 }
 
@@ -271,7 +268,7 @@ START_TEST(there_is_a_watchdog_as_long_as_there_are_ranks_with_a_limit) {
   for (int round = 0; round < 4; round++) {
     ranks_timeout = round % 2 ? (double)INFINITY : limit;
     as_ranks(3, watched);
-    ck_assert_int_eq(watchdogs(), 0);
+    check_threads(watchdog, 0);
   }
 }
 END_TEST
@@ -317,21 +314,21 @@ START_TEST(a_child_has_a_watchdog_of_its_own) {
   pid_t child = fork();
   ck_assert_int_ge(child, 0);
   if (!child) {
-    ck_assert_int_eq(watchdogs(), 0);
+    check_threads(watchdog, 0);
     ck_assert_int_eq(fl_group_state(group), FL_ESTATE);
     fl_group_destroy(group);
     ck_ok(join_alone(limit, &own));
-    ck_assert_int_eq(watchdogs(), 1);
+    check_threads(watchdog, 1);
     fl_group_destroy(own);
-    ck_assert_int_eq(watchdogs(), 0);
+    check_threads(watchdog, 0);
     _exit(0);
   }
   ck_assert_int_eq(waitpid(child, &status, 0), child);
   ck_assert_int_eq(status, 0);
-  ck_assert_int_eq(watchdogs(), 1);
+  check_threads(watchdog, 1);
   ck_ok(fl_group_state(group));
   fl_group_destroy(group);
-  ck_assert_int_eq(watchdogs(), 0);
+  check_threads(watchdog, 0);
 }
 END_TEST
 
