@@ -79,14 +79,20 @@ static inline bool cpu_rows_around(const cpu_rows *rows, int tensor) {
   return rows->around && !((uintptr_t)rows->at[tensor] % 64);
 }
 
-/* The row behind the present one of a tensor, of so many bytes, for fetching while this one is computed with a second
- * time: if the first cache has room for both, or the second one where rows come from behind it. Else NULL. It may lie
+/* The row behind the present one of a tensor, for fetching while this one is computed with a second time. It may lie
  * behind the last row, and is not to be read. */
-static inline const char *cpu_rows_ahead(const cpu_rows *rows, int tensor, int64_t bytes) {
-  const int64_t most = rows->far ? 256 << 10 : 16 << 10;
+typedef struct cpu_next_row {
+  const char *at; /* NULL: it is not worth fetching */
+  bool is_short;  /* the first cache has room for both rows and more, else the second one */
+} cpu_next_row;
+
+/* Rows that come from the second cache are fetched from there only if the first one has room for them. */
+static inline cpu_next_row cpu_rows_ahead(const cpu_rows *rows, int tensor, int64_t bytes) {
+  const int64_t is_short = 8 << 10, most = rows->far ? 256 << 10 : 16 << 10;
   if (!rows->at[tensor] || !rows->n_dims || bytes > most)
-    return NULL;
-  return (const char *)rows->at[tensor] + rows->stride[tensor][rows->n_dims - 1];
+    return (cpu_next_row){NULL, false};
+  return (cpu_next_row){(const char *)rows->at[tensor] + rows->stride[tensor][rows->n_dims - 1],
+                        !rows->far || bytes <= is_short};
 }
 
 /* Computes the present row. Any thread may call it, for rows in any order. */

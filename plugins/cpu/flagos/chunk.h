@@ -184,11 +184,15 @@ CPU_TEMPLATE void cpu_load_other(cpu_dtype results, cpu_dtype dtype, float *to, 
 }
 
 /* While a row that lies in a cache is computed with, the next one can come there: else memory waits for the processor,
- * and the other way round. `next` may be any address. */
-CPU_TEMPLATE void cpu_prefetch_chunk(cpu_dtype dtype, const char *next, int64_t first) {
-  int64_t item = cpu_dtype_size(dtype);
-  for (int64_t at = 0; at < CPU_CHUNK * item; at += 64)
-    __builtin_prefetch(next + first * item + at);
+ * and the other way round. `next` may be any address; a short row comes into the first cache, from which a longer one
+ * would displace the present one. */
+CPU_TEMPLATE void cpu_prefetch_chunk(cpu_dtype dtype, const char *next, bool is_short, int64_t first) {
+  const int64_t bytes = CPU_CHUNK * cpu_dtype_size(dtype);
+  next += first * cpu_dtype_size(dtype);
+  for (int64_t at = 0; at < bytes && is_short; at += 64)
+    __builtin_prefetch(next + at);
+  for (int64_t at = 0; at < bytes && !is_short; at += 64)
+    __builtin_prefetch(next + at, 0, 2);
 }
 
 CPU_TEMPLATE void cpu_store(cpu_dtype dtype, void *row, int64_t first, const float *from, int64_t n) {

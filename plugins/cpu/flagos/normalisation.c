@@ -16,7 +16,7 @@ typedef struct norm_row {
   int64_t size, variance_size;
   float epsilon, weight_from;
   bool around, residual_around; /* the caches: out, residual_out */
-  const char *next; /* x of the row behind this one, if it is worth fetching: with a residual enough is under way */
+  cpu_next_row next;            /* of x; with a residual enough is under way */
 } norm_row;
 
 /* What decides on the instructions. Of no weight the type is CPU_OTHER. */
@@ -56,8 +56,8 @@ CPU_TEMPLATE float sum_of_squares(norm_form form, const norm_row *row) {
 
 CPU_TEMPLATE void normalise_chunk(norm_form form, const norm_row *row, float scale, int64_t first, int64_t n) {
   float values[CPU_CHUNK], weight[CPU_CHUNK];
-  if (!form.residual && row->next)
-    cpu_prefetch_chunk(form.dtype, row->next, first);
+  if (!form.residual && row->next.at)
+    cpu_prefetch_chunk(form.dtype, row->next.at, row->next.is_short, first);
   load_input(form, row, values, first, n);
   if (row->residual_out)
     cpu_store_around(form.dtype, row->residual_out, first, values, n, row->residual_around);
@@ -118,7 +118,6 @@ static void norm_one_row(const void *user, const cpu_rows *rows) {
       [CPU_FLOAT32] = normalise_float32, [CPU_FLOAT16] = normalise_float16, [CPU_BFLOAT16] = normalise_bfloat16};
   const cpu_norm *norm = user;
   int64_t bytes = norm->hidden * cpu_dtype_size(norm->dtype);
-  bool fetches = rows->around || (rows->far && !norm->residual); /* two streams the processor itself reads as fast */
   const norm_row row = {.x = rows->at[0],
                         .residual = rows->at[1],
                         .weight = norm->weight ? fl_data(norm->weight) : NULL,
@@ -130,7 +129,7 @@ static void norm_one_row(const void *user, const cpu_rows *rows) {
                         .weight_from = norm->from_one ? 1.0f : 0.0f,
                         .around = cpu_rows_around(rows, 2),
                         .residual_around = cpu_rows_around(rows, 3),
-                        .next = fetches ? cpu_rows_ahead(rows, 0, bytes) : NULL};
+                        .next = rows->far ? cpu_rows_ahead(rows, 0, bytes) : (cpu_next_row){NULL, false}};
   functions[norm->dtype](norm->weight ? norm->weight_dtype : CPU_OTHER, &row);
 }
 

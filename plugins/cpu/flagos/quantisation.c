@@ -117,8 +117,8 @@ typedef struct quant_range {
   const char *x;
   uint8_t *q;
   int64_t begin, end;
-  bool around;      /* the caches */
-  const char *next; /* the row behind this one, if that is worth fetching */
+  bool around; /* the caches */
+  cpu_next_row next;
   cpu_codes8 to;
   float scale, reciprocal;
   const float *scales; /* BY_COLUMN */
@@ -144,8 +144,8 @@ CPU_TEMPLATE float scaled(scaling how, const quant_range *r, float value, float 
 CPU_TEMPLATE void quantise_chunk(quant_form form, const quant_range *r, int64_t first, int64_t n) {
   float values[CPU_CHUNK], scales[CPU_CHUNK] = {0};
   uint32_t q[CPU_CHUNK];
-  if (r->next)
-    cpu_prefetch_chunk(form.dtype, r->next, first);
+  if (r->next.at)
+    cpu_prefetch_chunk(form.dtype, r->next.at, r->next.is_short, first);
   const bool apart = form.scaling < BY_COLUMN && cpu_load_apart(form.dtype, values, r->x, first, n);
   if (!apart)
     cpu_load(form.dtype, values, r->x, first, n);
