@@ -3,6 +3,10 @@
 
 #include <flhost/dtype.h>
 #include <math.h>
+#include <pthread.h>
+#ifdef __x86_64__
+#include <immintrin.h>
+#endif
 
 #define F(number)                                                                                                      \
   { .type = FL_FLOAT, .v.f = (number) }
@@ -127,6 +131,133 @@ START_TEST(O5_xielu_agrees_with_the_reference_on_every_16_bit_value) {
   UNMAKE(x, a, b, alpha_p, alpha_n);
 }
 END_TEST
+
+/* ------------------------------------------------------------------------------------ large calls and small ones */
+
+/* The results of the rows of a large call, which may be looked up, are those of small calls, which are computed. */
+enum { LARGE_ROWS = 16, LARGE_SIZE = N_VALUES / LARGE_ROWS };
+
+/* Every 16-bit value once as it is and, in an op of two, once more as a factor, in another order. */
+static owned *large(DLDataType dtype, const variant *v, bool is_gated) {
+  const int64_t shape[] = {LARGE_ROWS, LARGE_SIZE * (is_gated ? 2 : 1)};
+  owned *x = make(dtype, 2, shape, 0);
+  uint16_t *values = x->tensor.data;
+  for (int64_t row = 0; row < LARGE_ROWS; row++)
+    for (int64_t i = 0; i < LARGE_SIZE; i++) {
+      int64_t value = row * LARGE_SIZE + i, at = row * shape[1];
+      bool interleaved = !strcmp(v->op, "swigluoai_and_mul"), swapped = !strcmp(v->op, "mul_and_silu");
+      int64_t gate = interleaved ? 2 * i
+                     : swapped   ? LARGE_SIZE + i
+                                 : i,
+              factor = interleaved ? gate + 1
+                       : swapped   ? i
+                                   : LARGE_SIZE + i;
+      values[at + gate] = (uint16_t)value;
+      if (is_gated)
+        values[at + factor] = (uint16_t)(value * 40503);
+    }
+  return x;
+}
+
+static void check_row(const variant *v, const owned *x, const owned *out, int64_t row) {
+  const int64_t in_shape[] = {1, x->shape[1]}, out_shape[] = {1, LARGE_SIZE};
+  const uint16_t *expected = (const uint16_t *)out->tensor.data + row * LARGE_SIZE;
+  owned *small_x = make(x->tensor.dtype, 2, in_shape, 0), *small = make(x->tensor.dtype, 2, out_shape, 0);
+  memcpy(small_x->tensor.data, (const uint16_t *)x->tensor.data + row * in_shape[1], (size_t)in_shape[1] * 2);
+  run_variant(v, both[1], small_x, small);
+  for (int64_t i = 0; i < LARGE_SIZE; i++)
+    ck_each(((const uint16_t *)small->tensor.data)[i] == expected[i] ||
+                (isnan(get(&small->tensor, i)) && isnan(get(&out->tensor, row * LARGE_SIZE + i))),
+            "%s, row %d, element %d: %04x in a large call, %04x in a small one", v->op, (int)row, (int)i, expected[i],
+            ((const uint16_t *)small->tensor.data)[i]);
+  UNMAKE(small_x, small);
+}
+
+static void check_large(const variant *v, DLDataType dtype, bool is_gated) {
+  const int64_t shape[] = {LARGE_ROWS, LARGE_SIZE};
+  owned *x = large(dtype, v, is_gated), *out = make(dtype, 2, shape, 0);
+  run_variant(v, both[1], x, out);
+  for (int64_t row = 0; row < LARGE_ROWS; row++)
+    check_row(v, x, out, row);
+  UNMAKE(x, out);
+}
+
+/* One op after the other, of which several have the same name and other attributes. */
+static void check_all_large(DLDataType dtype) {
+  for (size_t i = 0; i < N_GATED; i++)
+    check_large(&gated[i], dtype, true);
+  for (size_t i = 0; i < N_ELEMENTWISE; i++)
+    check_large(&elementwise[i], dtype, false);
+}
+
+START_TEST(large_calls_give_the_bits_of_small_ones_whatever_attributes_came_before) {
+  check_all_large(_i ? float16 : bfloat16);
+}
+END_TEST
+
+START_TEST(large_calls_of_xielu_give_the_bits_of_small_ones_whatever_parameters_came_before) {
+  const DLDataType dtype = _i ? float16 : bfloat16;
+  const int64_t shape[] = {LARGE_ROWS, LARGE_SIZE}, row_shape[] = {1, LARGE_SIZE};
+  for (int which = 0; which < 2; which++) {
+    owned *x = large(dtype, &elementwise[0], false), *out = make(dtype, 2, shape, 0);
+    owned *alpha_p = scalar(dtype, which ? 0.75 : 0.2109375), *alpha_n = scalar(dtype, -1.046875);
+    run_xielu(both[1], x, alpha_p, alpha_n, out);
+    for (int64_t row = 0; row < LARGE_ROWS; row++) {
+      owned *small_x = make(dtype, 2, row_shape, 0), *small = make(dtype, 2, row_shape, 0);
+      memcpy(small_x->tensor.data, (uint16_t *)x->tensor.data + row * LARGE_SIZE, LARGE_SIZE * 2);
+      run_xielu(both[1], small_x, alpha_p, alpha_n, small);
+      ck_assert_mem_eq(small->tensor.data, (uint16_t *)out->tensor.data + row * LARGE_SIZE, LARGE_SIZE * 2);
+      UNMAKE(small_x, small);
+    }
+    UNMAKE(x, out, alpha_p, alpha_n);
+  }
+}
+END_TEST
+
+#ifdef __x86_64__
+/* What was computed where denormal numbers are 0 is not what later callers get, nor the other way round. */
+START_TEST(large_calls_give_the_bits_of_small_ones_in_every_floating_point_mode) {
+  const unsigned denormals_are_0 = 0x8040, up = 0x4000, as_found = _mm_getcsr();
+  const unsigned modes[] = {as_found | denormals_are_0, as_found, as_found | up, as_found | denormals_are_0};
+  for (size_t i = 0; i < sizeof modes / sizeof modes[0]; i++) {
+    _mm_setcsr(modes[i]);
+    check_large(&gated[_i % N_GATED], _i / N_GATED ? float16 : bfloat16, true);
+    _mm_setcsr(as_found);
+  }
+}
+END_TEST
+#endif
+
+static pthread_barrier_t all_are_here;
+
+static void *call_at_once(void *user) {
+  const int64_t shape[] = {LARGE_ROWS, LARGE_SIZE};
+  (void)user;
+  for (size_t i = 0; i < 2 * N_ELEMENTWISE; i++) {
+    const variant *v = &elementwise[i / 2];
+    owned *x = large(i % 2 ? float16 : bfloat16, v, false), *out = make(x->tensor.dtype, 2, shape, 0);
+    pthread_barrier_wait(&all_are_here);
+    run_variant(v, both[1], x, out);
+    for (int64_t row = 0; row < LARGE_ROWS; row++)
+      check_row(v, x, out, row);
+    UNMAKE(x, out);
+  }
+  return NULL;
+}
+
+START_TEST(threads_that_make_the_first_large_call_at_once_all_get_the_bits_of_small_ones) {
+  pthread_t threads[3];
+  const unsigned n = sizeof threads / sizeof threads[0];
+  ck_assert_int_eq(pthread_barrier_init(&all_are_here, NULL, n), 0);
+  for (size_t i = 0; i < n; i++)
+    ck_assert_int_eq(pthread_create(&threads[i], NULL, call_at_once, NULL), 0);
+  for (size_t i = 0; i < n; i++)
+    pthread_join(threads[i], NULL);
+  pthread_barrier_destroy(&all_are_here);
+}
+END_TEST
+
+/* ------------------------------------------------------------------------------------------------ other values */
 
 /* Zeros, infinities, NaN, denormals, the largest finite ones, and values of all magnitudes. */
 static owned *awkward_floats(int64_t rows, int64_t n) {
@@ -416,6 +547,12 @@ static void add_tests(TCase *tests) {
   tcase_add_loop_test(tests, O5_elementwise_activations_agree_with_the_reference_on_every_16_bit_value, 0,
                       2 * N_ELEMENTWISE);
   tcase_add_loop_test(tests, O5_xielu_agrees_with_the_reference_on_every_16_bit_value, 0, 4);
+  tcase_add_loop_test(tests, large_calls_give_the_bits_of_small_ones_whatever_attributes_came_before, 0, 2);
+  tcase_add_loop_test(tests, large_calls_of_xielu_give_the_bits_of_small_ones_whatever_parameters_came_before, 0, 2);
+#ifdef __x86_64__
+  tcase_add_loop_test(tests, large_calls_give_the_bits_of_small_ones_in_every_floating_point_mode, 0, 2 * N_GATED);
+#endif
+  tcase_add_test(tests, threads_that_make_the_first_large_call_at_once_all_get_the_bits_of_small_ones);
   tcase_add_loop_test(tests, O5_activations_agree_with_the_reference_on_awkward_floats, 0, N_GATED + N_ELEMENTWISE);
   tcase_add_loop_test(tests, O5_gelu_and_mul_sparse_agrees_with_the_reference, 0, 6);
   tcase_add_loop_test(tests, O2_activations_take_strided_tensors_of_any_rank_and_rows_longer_than_a_block, 0, 6);

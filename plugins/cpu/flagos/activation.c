@@ -29,8 +29,8 @@ static void gelu_tanh_row(const void *job, const cpu_rows *rows) {
 
 /* gelu(x, approximate) -> out */
 static fl_status run_gelu(void *self, fl_call *call) {
-  (void)self;
-  return elementwise(call, strcmp(call->values[1].v.s, "tanh") ? gelu_row : gelu_tanh_row, NULL);
+  const elementwise_function *functions = self;
+  return elementwise(call, &functions[!strcmp(call->values[1].v.s, "tanh")], "", 0);
 }
 
 /* 0.5 x (1 + tanh(inner)) */
@@ -89,14 +89,23 @@ static void relu2_row(const void *job, const cpu_rows *rows) {
 
 /* Ops without attributes: x -> out. */
 static fl_status elementwise_op(void *self, fl_call *call) {
-  return elementwise(call, *(cpu_row_fn *)self, NULL);
+  return elementwise(call, self, "", 0);
 }
 
+static lookup_table gelu_tables[LOOKUP_TABLES], gelu_tanh_tables[LOOKUP_TABLES], gelu_new_tables[LOOKUP_TABLES],
+    gelu_fast_tables[LOOKUP_TABLES], quick_gelu_tables[LOOKUP_TABLES];
+
+static elementwise_function gelu_functions[] = {{gelu_row, gelu_tables}, {gelu_tanh_row, gelu_tanh_tables}},
+                            gelu_new_function = {gelu_new_row, gelu_new_tables},
+                            gelu_fast_function = {gelu_fast_row, gelu_fast_tables},
+                            quick_gelu_function = {quick_gelu_row, quick_gelu_tables},
+                            relu2_function = {relu2_row, NULL};
+
 static const fl_impl ops[] = {
-    {.op_name = "gelu", CPU_FLAGOS, .fn = run_gelu},
-    {.op_name = "gelu_new", CPU_FLAGOS, .fn = elementwise_op, .self = (cpu_row_fn[]){gelu_new_row}},
-    {.op_name = "gelu_fast", CPU_FLAGOS, .fn = elementwise_op, .self = (cpu_row_fn[]){gelu_fast_row}},
-    {.op_name = "quick_gelu", CPU_FLAGOS, .fn = elementwise_op, .self = (cpu_row_fn[]){quick_gelu_row}},
-    {.op_name = "relu2", CPU_FLAGOS, .fn = elementwise_op, .self = (cpu_row_fn[]){relu2_row}},
+    {.op_name = "gelu", CPU_FLAGOS, .fn = run_gelu, .self = gelu_functions},
+    {.op_name = "gelu_new", CPU_FLAGOS, .fn = elementwise_op, .self = &gelu_new_function},
+    {.op_name = "gelu_fast", CPU_FLAGOS, .fn = elementwise_op, .self = &gelu_fast_function},
+    {.op_name = "quick_gelu", CPU_FLAGOS, .fn = elementwise_op, .self = &quick_gelu_function},
+    {.op_name = "relu2", CPU_FLAGOS, .fn = elementwise_op, .self = &relu2_function},
 };
 OP_LIST(ops);

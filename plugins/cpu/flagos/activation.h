@@ -6,13 +6,21 @@
 #define FLHOST_CPU_FLAGOS_ACTIVATION_H
 
 #include "plugins/cpu/flagos/chunk.h"
+#include "plugins/cpu/flagos/lookup.h"
 #include "plugins/cpu/rows.h"
 
 typedef struct elementwise_job {
   cpu_dtype dtype;
-  int64_t size;  /* of a row */
-  const void *p; /* the op's own */
+  int64_t size;            /* of a row */
+  const void *p;           /* the op's own */
+  const uint16_t *results; /* where they are looked up */
 } elementwise_job;
+
+/* An activation as ops of it have it. */
+typedef struct elementwise_function {
+  cpu_row_fn row;
+  lookup_table *tables; /* LOOKUP_TABLES; NULL: it is always computed */
+} elementwise_function;
 
 /* One element. */
 typedef float (*elementwise_fn)(cpu_dtype dtype, const void *p, float x);
@@ -45,15 +53,45 @@ CPU_TEMPLATE void row(elementwise_fn function, const elementwise_job *job, const
     row_of(CPU_BFLOAT16, function, job, rows);
 }
 
-/* x is the call's first value, out its last. */
-static fl_status elementwise(fl_call *call, cpu_row_fn row_function, const void *p) {
+/* Looked up, results are copied, whatever type they have. */
+CPU_TEMPLATE void looked_up(const uint16_t *results, const void *x, char *out, int64_t first, int64_t n, bool around) {
+  char found[LOOKUP_BYTES];
+  lookup_chunk(results, found, x, first, n);
+  out += first * (int64_t)sizeof *results;
+  if (around)
+    cpu_write_around(out, found, LOOKUP_BYTES);
+  else
+    memcpy(out, found, (size_t)n * sizeof *results);
+}
+
+/* The row function of any activation. */
+static void looked_up_row(const void *user, const cpu_rows *rows) {
+  const elementwise_job *job = user;
+  const uint16_t *results = job->results;
+  const void *x = rows->at[0];
+  char *out = rows->at[1];
+  bool around = cpu_rows_around(rows, 1);
+  int64_t i = 0, size = job->size;
+  for (; i + CPU_CHUNK <= size; i += CPU_CHUNK)
+    looked_up(results, x, out, i, CPU_CHUNK, around);
+  if (i < size)
+    looked_up(results, x, out, i, size - i, false);
+}
+
+/* x is the call's first value, out its last. `p`: the op's own, of so many bytes. */
+static fl_status elementwise(fl_call *call, const elementwise_function *function, const void *p, size_t p_bytes) {
   DLTensor *x = cpu_tensor(call, 0), *out = cpu_tensor(call, call->count - 1), *const tensors[] = {x, out};
-  const elementwise_job job = {cpu_dtype_of(x), x->shape[x->ndim - 1], p};
+  const elementwise_job of_numbers = {cpu_dtype_of(x), CPU_CHUNK, p, NULL};
+  elementwise_job job = of_numbers;
   if (job.dtype == CPU_OTHER)
     return cpu_wrong_type(call, "x");
-  int64_t bytes = job.size * cpu_dtype_size(job.dtype);
-  return cpu_rows_run(2, tensors, (cpu_row_cost){2 * bytes * CPU_WORK_EXP, fl_data(x) == fl_data(out) ? 0 : bytes},
-                      row_function, &job);
+  const lookup_function computed = {job.dtype, function->row, &of_numbers, p, p_bytes};
+  const cpu_rows rows = cpu_rows_begin(2, tensors);
+  job.size = x->shape[x->ndim - 1];
+  job.results = lookup_results(function->tables, &computed, rows.left * job.size);
+  int64_t bytes = job.size * cpu_dtype_size(job.dtype), of_row = 2 * bytes * (job.results ? 1 : CPU_WORK_EXP);
+  return cpu_rows_walk(&rows, (cpu_row_cost){of_row, fl_data(x) == fl_data(out) ? 0 : bytes},
+                       job.results ? looked_up_row : function->row, &job);
 }
 
 #endif

@@ -4,6 +4,7 @@
  */
 #include "plugins/cpu/gated.h"
 #include "plugins/cpu/flagos/chunk.h"
+#include "plugins/cpu/flagos/lookup.h"
 #include "plugins/cpu/flagos/vector.h"
 #include "plugins/cpu/quantile.h"
 #include "plugins/cpu/rows.h"
@@ -20,20 +21,31 @@ typedef struct gated_job {
   cpu_dtype dtype;
   int64_t size; /* of a row of results */
   parameters p;
+  bool gates_only;         /* rows are CPU_CHUNK gates and, of the same type, their activations */
+  const uint16_t *results; /* of the activation, where they are looked up */
 } gated_job;
 
-/* One element. */
-typedef float (*gated_fn)(cpu_dtype dtype, const parameters *p, float gate, float up);
+/* The activation of a gate: a number of the type, if it may be looked up. */
+typedef float (*gate_fn)(cpu_dtype dtype, const parameters *p, float gate);
 
-/* Gates, then factors; or both in turn. */
-typedef enum layout { HALVES, INTERLEAVED } layout;
+/* Of that and of a factor. */
+typedef float (*product_fn)(cpu_dtype dtype, const parameters *p, float gate, float up);
+
+/* Gates, then factors; the other way round; or both in turn. */
+typedef enum layout { HALVES, SWAPPED_HALVES, INTERLEAVED } layout;
+
+typedef struct gated_kernel {
+  layout order;
+  gate_fn gate;
+  product_fn product;
+} gated_kernel;
 
 CPU_TEMPLATE void load_pairs(cpu_dtype dtype, layout order, float *gate, float *up, const void *x, int64_t size,
                              int64_t first, int64_t n) {
   float both[2 * CPU_CHUNK];
-  if (order == HALVES) {
-    cpu_load_ahead(dtype, gate, x, first, n);
-    cpu_load_ahead(dtype, up, x, size + first, n);
+  if (order != INTERLEAVED) {
+    cpu_load_ahead(dtype, order == HALVES ? gate : up, x, first, n);
+    cpu_load_ahead(dtype, order == HALVES ? up : gate, x, size + first, n);
     return;
   }
   int64_t more = 2 * n - CPU_CHUNK;
@@ -45,96 +57,134 @@ CPU_TEMPLATE void load_pairs(cpu_dtype dtype, layout order, float *gate, float *
   }
 }
 
-CPU_TEMPLATE void chunk(cpu_dtype dtype, layout order, gated_fn function, const parameters *p, const void *x, void *out,
-                        int64_t size, int64_t first, int64_t n, bool around) {
+CPU_TEMPLATE void chunk(cpu_dtype dtype, gated_kernel kernel, const parameters *p, const uint16_t *results,
+                        const void *x, void *out, int64_t size, int64_t first, int64_t n, bool around) {
   float gate[CPU_CHUNK], up[CPU_CHUNK];
-  load_pairs(dtype, order, gate, up, x, size, first, n);
+  load_pairs(dtype, kernel.order, gate, up, x, size, first, n);
+  if (!kernel.gate)
+    lookup_values(dtype, results, gate);
+  for (int i = 0; i < CPU_CHUNK && kernel.gate; i++)
+    gate[i] = kernel.gate(dtype, p, gate[i]);
   for (int i = 0; i < CPU_CHUNK; i++)
-    gate[i] = function(dtype, p, gate[i], up[i]);
+    gate[i] = kernel.product(dtype, p, gate[i], up[i]);
   cpu_store_around(dtype, out, first, gate, n, around);
 }
 
-CPU_TEMPLATE void row_of(cpu_dtype dtype, layout order, gated_fn function, const parameters *attributes, int64_t size,
+CPU_TEMPLATE void row_of(cpu_dtype dtype, gated_kernel kernel, const gated_job *job, const parameters *attributes,
                          const cpu_rows *rows) {
   const parameters p = *attributes;
+  const uint16_t *results = job->results;
+  const int64_t size = job->size;
   bool around = cpu_rows_around(rows, 1);
   int64_t i = 0;
   for (; i + CPU_CHUNK <= size; i += CPU_CHUNK)
-    chunk(dtype, order, function, &p, rows->at[0], rows->at[1], size, i, CPU_CHUNK, around);
+    chunk(dtype, kernel, &p, results, rows->at[0], rows->at[1], size, i, CPU_CHUNK, around);
   if (i < size)
-    chunk(dtype, order, function, &p, rows->at[0], rows->at[1], size, i, size - i, false);
+    chunk(dtype, kernel, &p, results, rows->at[0], rows->at[1], size, i, size - i, false);
+}
+
+/* Not by cpu_store, which may make 0 of what is smaller than a normal number: a factor can make more of it. */
+CPU_TEMPLATE void gates_of(cpu_dtype dtype, gate_fn function, const parameters *p, const cpu_rows *rows) {
+  float values[CPU_CHUNK];
+  uint16_t *out = rows->at[1];
+  cpu_load(dtype, values, rows->at[0], 0, CPU_CHUNK);
+  for (int i = 0; i < CPU_CHUNK; i++)
+    values[i] = function(dtype, p, values[i]);
+  if (dtype == CPU_FLOAT16)
+    cpu_narrow_float16((char *)out, values);
+  for (int i = 0; i < CPU_CHUNK && dtype == CPU_BFLOAT16; i++)
+    out[i] = (uint16_t)(fl_float_bits(values[i]) >> 16);
 }
 
 /* The row function of an activation. */
-CPU_TEMPLATE void row(layout order, gated_fn function, const gated_job *job, const parameters *p,
-                      const cpu_rows *rows) {
+CPU_TEMPLATE void row(gated_kernel kernel, const gated_job *job, const parameters *p, const cpu_rows *rows) {
+  const gated_kernel looked_up = {kernel.order, NULL, kernel.product};
   if (job->dtype == CPU_FLOAT32)
-    row_of(CPU_FLOAT32, order, function, p, job->size, rows);
+    row_of(CPU_FLOAT32, kernel, job, p, rows);
+  else if (job->gates_only && job->dtype == CPU_FLOAT16)
+    gates_of(CPU_FLOAT16, kernel.gate, p, rows);
+  else if (job->gates_only)
+    gates_of(CPU_BFLOAT16, kernel.gate, p, rows);
+  else if (job->results && job->dtype == CPU_FLOAT16)
+    row_of(CPU_FLOAT16, looked_up, job, p, rows);
+  else if (job->results)
+    row_of(CPU_BFLOAT16, looked_up, job, p, rows);
   else if (job->dtype == CPU_FLOAT16)
-    row_of(CPU_FLOAT16, order, function, p, job->size, rows);
+    row_of(CPU_FLOAT16, kernel, job, p, rows);
   else
-    row_of(CPU_BFLOAT16, order, function, p, job->size, rows);
+    row_of(CPU_BFLOAT16, kernel, job, p, rows);
 }
 
-CPU_TEMPLATE void halves_row(gated_fn function, const gated_job *job, const cpu_rows *rows) {
-  row(HALVES, function, job, &job->p, rows);
+CPU_TEMPLATE void halves_row(gate_fn gate, product_fn product, const gated_job *job, const cpu_rows *rows) {
+  row((gated_kernel){HALVES, gate, product}, job, &job->p, rows);
 }
 
-static fl_status gated(fl_call *call, cpu_row_fn row_function, parameters p) {
+/* x is the call's first value, out its last. `tables`: NULL where activations are always computed. */
+static fl_status gated(fl_call *call, cpu_row_fn row_function, parameters p, lookup_table *tables) {
   DLTensor *x = cpu_tensor(call, 0), *out = cpu_tensor(call, call->count - 1), *const tensors[] = {x, out};
-  const gated_job job = {cpu_dtype_of(x), x->shape[x->ndim - 1] / 2, p};
+  const gated_job of_gates = {cpu_dtype_of(x), CPU_CHUNK, p, true, NULL};
+  const lookup_function computed = {of_gates.dtype, row_function, &of_gates, &p, sizeof p};
+  const cpu_rows rows = cpu_rows_begin(2, tensors);
+  gated_job job = {of_gates.dtype, x->shape[x->ndim - 1] / 2, p, false, NULL};
   if (job.dtype == CPU_OTHER)
     return cpu_wrong_type(call, "x");
+  job.results = lookup_results(tables, &computed, rows.left * job.size);
   int64_t bytes = job.size * cpu_dtype_size(job.dtype);
-  return cpu_rows_run(2, tensors, (cpu_row_cost){3 * bytes * CPU_WORK_EXP, bytes}, row_function, &job);
+  return cpu_rows_walk(&rows, (cpu_row_cost){3 * bytes * (job.results ? 1 : CPU_WORK_EXP), bytes}, row_function, &job);
 }
 
-CPU_TEMPLATE float silu_gate(cpu_dtype dtype, const parameters *p, float gate, float up) {
+CPU_TEMPLATE float multiply(cpu_dtype dtype, const parameters *p, float gate, float up) {
+  (void)dtype;
   (void)p;
-  return cpu_round(dtype, vector_silu(gate)) * up;
+  return gate * up;
 }
+
+CPU_TEMPLATE float silu(cpu_dtype dtype, const parameters *p, float gate) {
+  (void)p;
+  return cpu_round(dtype, vector_silu(gate));
+}
+
+static lookup_table silu_tables[LOOKUP_TABLES];
 
 static void silu_row(const void *job, const cpu_rows *rows) {
-  halves_row(silu_gate, job, rows);
+  halves_row(silu, multiply, job, rows);
 }
 
 /* silu_and_mul(x) -> out */
 fl_status cpu_flagos_silu_and_mul(void *self, fl_call *call) {
   (void)self;
-  return gated(call, silu_row, (parameters){0});
+  return gated(call, silu_row, (parameters){0}, silu_tables);
 }
 
-CPU_TEMPLATE float silu_factor(cpu_dtype dtype, const parameters *p, float gate, float up) {
-  (void)p;
-  return gate * cpu_round(dtype, vector_silu(up));
-}
-
-static void silu_factor_row(const void *job, const cpu_rows *rows) {
-  halves_row(silu_factor, job, rows);
+static void swapped_silu_row(const void *user, const cpu_rows *rows) {
+  const gated_job *job = user;
+  row((gated_kernel){SWAPPED_HALVES, silu, multiply}, job, &job->p, rows);
 }
 
 /* mul_and_silu(x) -> out */
 static fl_status mul_and_silu(void *self, fl_call *call) {
   (void)self;
-  return gated(call, silu_factor_row, (parameters){0});
+  return gated(call, swapped_silu_row, (parameters){0}, silu_tables);
 }
 
-CPU_TEMPLATE float gelu_gate(cpu_dtype dtype, const parameters *p, float gate, float up) {
+CPU_TEMPLATE float gelu(cpu_dtype dtype, const parameters *p, float gate) {
   (void)p;
-  return cpu_round(dtype, vector_gelu(gate)) * up;
+  return cpu_round(dtype, vector_gelu(gate));
 }
 
-CPU_TEMPLATE float gelu_tanh_gate(cpu_dtype dtype, const parameters *p, float gate, float up) {
+CPU_TEMPLATE float gelu_tanh(cpu_dtype dtype, const parameters *p, float gate) {
   (void)p;
-  return cpu_round(dtype, vector_gelu_tanh(gate)) * up;
+  return cpu_round(dtype, vector_gelu_tanh(gate));
 }
+
+static lookup_table gelu_tables[LOOKUP_TABLES], gelu_tanh_tables[LOOKUP_TABLES];
 
 static void gelu_row(const void *job, const cpu_rows *rows) {
-  halves_row(gelu_gate, job, rows);
+  halves_row(gelu, multiply, job, rows);
 }
 
 static void gelu_tanh_row(const void *job, const cpu_rows *rows) {
-  halves_row(gelu_tanh_gate, job, rows);
+  halves_row(gelu_tanh, multiply, job, rows);
 }
 
 static bool is_tanh(const fl_value *approximate) {
@@ -144,48 +194,56 @@ static bool is_tanh(const fl_value *approximate) {
 /* gelu_and_mul(x, approximate) -> out */
 fl_status cpu_flagos_gelu_and_mul(void *self, fl_call *call) {
   (void)self;
-  return gated(call, is_tanh(&call->values[1]) ? gelu_tanh_row : gelu_row, (parameters){0});
+  if (is_tanh(&call->values[1]))
+    return gated(call, gelu_tanh_row, (parameters){0}, gelu_tanh_tables);
+  return gated(call, gelu_row, (parameters){0}, gelu_tables);
 }
 
-/* g sigmoid(alpha g), rounded at each step, of the clamped gate; the factor is clamped and shifted by `shift`. `plain`:
- * alpha is 1 and the shift 0, which leave nothing to round; and what is NaN then makes the result so. */
-CPU_TEMPLATE float clamp_and_gate(cpu_dtype dtype, const parameters *p, bool plain, float shift, float gate, float up) {
-  float limit = cpu_round(dtype, p->limit), factor = vector_clamp(up, limit) + shift;
-  float limited = vector_clamp_above(gate, limit);
+/* g sigmoid(alpha g), rounded at each step, of the clamped gate. `plain`: alpha is 1, and what is NaN makes the product
+ * so. */
+CPU_TEMPLATE float clamp_and_gate(cpu_dtype dtype, const parameters *p, bool plain, float gate) {
+  float limited = vector_clamp_above(gate, cpu_round(dtype, p->limit));
   float logistic = plain ? vector_sigmoid_factor(limited) : vector_sigmoid(cpu_round(dtype, limited * p->alpha));
-  return cpu_round(dtype, limited * cpu_round(dtype, logistic)) * (plain ? factor : cpu_round(dtype, factor));
+  return cpu_round(dtype, limited * cpu_round(dtype, logistic));
 }
 
-CPU_TEMPLATE float swigluoai(cpu_dtype dtype, const parameters *p, float gate, float up) {
-  return clamp_and_gate(dtype, p, false, 1.0f, gate, up);
+CPU_TEMPLATE float clamped_gate(cpu_dtype dtype, const parameters *p, float gate) {
+  return clamp_and_gate(dtype, p, false, gate);
 }
+
+CPU_TEMPLATE float plain_clamped_gate(cpu_dtype dtype, const parameters *p, float gate) {
+  return clamp_and_gate(dtype, p, true, gate);
+}
+
+/* The factor is clamped, too, and shifted by beta; if that is 0, there is nothing to round. */
+CPU_TEMPLATE float multiply_clamped(cpu_dtype dtype, const parameters *p, float gate, float up) {
+  return gate * vector_clamp(up, cpu_round(dtype, p->limit));
+}
+
+CPU_TEMPLATE float multiply_shifted(cpu_dtype dtype, const parameters *p, float gate, float up) {
+  return gate * cpu_round(dtype, vector_clamp(up, cpu_round(dtype, p->limit)) + p->beta);
+}
+
+static lookup_table swigluoai_tables[LOOKUP_TABLES], clamped_silu_tables[LOOKUP_TABLES];
 
 static void swigluoai_row(const void *user, const cpu_rows *rows) {
   const gated_job *job = user;
-  row(INTERLEAVED, swigluoai, job, &job->p, rows);
+  row((gated_kernel){INTERLEAVED, clamped_gate, multiply_shifted}, job, &job->p, rows);
 }
 
 /* swigluoai_and_mul(x, alpha, limit) -> out */
 fl_status cpu_flagos_swigluoai_and_mul(void *self, fl_call *call) {
   (void)self;
-  return gated(call, swigluoai_row,
-               (parameters){.alpha = (float)call->values[1].v.f, .limit = (float)call->values[2].v.f});
-}
-
-CPU_TEMPLATE float silu_with_clamp(cpu_dtype dtype, const parameters *p, float gate, float up) {
-  return clamp_and_gate(dtype, p, false, p->beta, gate, up);
-}
-
-CPU_TEMPLATE float plain_silu_with_clamp(cpu_dtype dtype, const parameters *p, float gate, float up) {
-  return clamp_and_gate(dtype, p, true, p->beta, gate, up);
+  const parameters p = {.alpha = (float)call->values[1].v.f, .beta = 1.0f, .limit = (float)call->values[2].v.f};
+  return gated(call, swigluoai_row, p, swigluoai_tables);
 }
 
 static void silu_with_clamp_row(const void *job, const cpu_rows *rows) {
-  halves_row(silu_with_clamp, job, rows);
+  halves_row(clamped_gate, multiply_shifted, job, rows);
 }
 
 static void plain_silu_with_clamp_row(const void *job, const cpu_rows *rows) {
-  halves_row(plain_silu_with_clamp, job, rows);
+  halves_row(plain_clamped_gate, multiply_clamped, job, rows);
 }
 
 /* silu_and_mul_with_clamp(x, limit, alpha, beta) -> out */
@@ -194,54 +252,57 @@ static fl_status silu_and_mul_with_clamp(void *self, fl_call *call) {
   const parameters p = {.limit = (float)values[1].v.f, .alpha = (float)values[2].v.f, .beta = (float)values[3].v.f};
   bool plain = p.alpha == 1.0f && p.beta == 0.0f;
   (void)self;
-  return gated(call, plain ? plain_silu_with_clamp_row : silu_with_clamp_row, p);
+  return gated(call, plain ? plain_silu_with_clamp_row : silu_with_clamp_row, p, clamped_silu_tables);
 }
 
-CPU_TEMPLATE float fatrelu(cpu_dtype dtype, const parameters *p, float gate, float up) {
+CPU_TEMPLATE float fatrelu(cpu_dtype dtype, const parameters *p, float gate) {
   (void)dtype;
-  return (gate <= p->limit ? 0.0f : gate) * up;
+  return gate <= p->limit ? 0.0f : gate;
 }
 
 static void fatrelu_row(const void *job, const cpu_rows *rows) {
-  halves_row(fatrelu, job, rows);
+  halves_row(fatrelu, multiply, job, rows);
 }
 
 /* fatrelu_and_mul(x, threshold) -> out */
 static fl_status fatrelu_and_mul(void *self, fl_call *call) {
   (void)self;
-  return gated(call, fatrelu_row, (parameters){.limit = (float)call->values[1].v.f});
+  return gated(call, fatrelu_row, (parameters){.limit = (float)call->values[1].v.f}, NULL);
 }
 
-CPU_TEMPLATE float swiglustep(cpu_dtype dtype, const parameters *p, float gate, float up) {
-  float limit = cpu_round(dtype, p->limit);
-  return vector_clamp_above(cpu_round(dtype, vector_silu(gate)), limit) * vector_clamp(up, limit);
+CPU_TEMPLATE float swiglustep(cpu_dtype dtype, const parameters *p, float gate) {
+  return vector_clamp_above(silu(dtype, p, gate), cpu_round(dtype, p->limit));
 }
+
+static lookup_table swiglustep_tables[LOOKUP_TABLES];
 
 static void swiglustep_row(const void *job, const cpu_rows *rows) {
-  halves_row(swiglustep, job, rows);
+  halves_row(swiglustep, multiply_clamped, job, rows);
 }
 
 /* swiglustep_and_mul(x, limit) -> out */
 fl_status cpu_flagos_swiglustep_and_mul(void *self, fl_call *call) {
   (void)self;
-  return gated(call, swiglustep_row, (parameters){.limit = (float)call->values[1].v.f});
+  return gated(call, swiglustep_row, (parameters){.limit = (float)call->values[1].v.f}, swiglustep_tables);
 }
 
-CPU_TEMPLATE float situ(cpu_dtype dtype, const parameters *p, float gate, float up) {
+/* Not rounded: never looked up. */
+CPU_TEMPLATE float situ(cpu_dtype dtype, const parameters *p, float gate) {
   (void)dtype;
-  return p->beta * vector_tanh(gate / p->beta) * vector_sigmoid(gate) * up;
+  return p->beta * vector_tanh(gate / p->beta) * vector_sigmoid(gate);
 }
 
-CPU_TEMPLATE float situ_limited(cpu_dtype dtype, const parameters *p, float gate, float up) {
-  return situ(dtype, p, gate, p->limit * vector_tanh(up / p->limit));
+CPU_TEMPLATE float multiply_limited(cpu_dtype dtype, const parameters *p, float gate, float up) {
+  (void)dtype;
+  return gate * (p->limit * vector_tanh(up / p->limit));
 }
 
 static void situ_row(const void *job, const cpu_rows *rows) {
-  halves_row(situ, job, rows);
+  halves_row(situ, multiply, job, rows);
 }
 
 static void situ_limited_row(const void *job, const cpu_rows *rows) {
-  halves_row(situ_limited, job, rows);
+  halves_row(situ, multiply_limited, job, rows);
 }
 
 /* situ_and_mul(x, beta, linear_beta) -> out */
@@ -250,9 +311,9 @@ static fl_status situ_and_mul(void *self, fl_call *call) {
   parameters p = {.beta = (float)call->values[1].v.f};
   (void)self;
   if (linear_beta->type != FL_FLOAT)
-    return gated(call, situ_row, p);
+    return gated(call, situ_row, p, NULL);
   p.limit = (float)linear_beta->v.f;
-  return gated(call, situ_limited_row, p);
+  return gated(call, situ_limited_row, p, NULL);
 }
 
 /* --------------------------------------------------------------------------------------------- gelu_and_mul_sparse */
@@ -296,12 +357,12 @@ CPU_TEMPLATE float sparse_gate(cpu_dtype dtype, const parameters *p, float gate)
   return above < 0.0f ? 0.0f : above;
 }
 
-CPU_TEMPLATE float sparse_gelu(cpu_dtype dtype, const parameters *p, float gate, float up) {
-  return gelu_gate(dtype, p, sparse_gate(dtype, p, gate), up);
+CPU_TEMPLATE float sparse_gelu(cpu_dtype dtype, const parameters *p, float gate) {
+  return gelu(dtype, p, sparse_gate(dtype, p, gate));
 }
 
-CPU_TEMPLATE float sparse_gelu_tanh(cpu_dtype dtype, const parameters *p, float gate, float up) {
-  return gelu_tanh_gate(dtype, p, sparse_gate(dtype, p, gate), up);
+CPU_TEMPLATE float sparse_gelu_tanh(cpu_dtype dtype, const parameters *p, float gate) {
+  return gelu_tanh(dtype, p, sparse_gate(dtype, p, gate));
 }
 
 /* `limit` of the job is the quantile. */
@@ -316,19 +377,19 @@ static parameters cut_of_row(const gated_job *job, const void *x) {
 
 static void sparse_row(const void *user, const cpu_rows *rows) {
   const parameters p = cut_of_row(user, rows->at[0]);
-  row(HALVES, sparse_gelu, user, &p, rows);
+  row((gated_kernel){HALVES, sparse_gelu, multiply}, user, &p, rows);
 }
 
 static void sparse_tanh_row(const void *user, const cpu_rows *rows) {
   const parameters p = cut_of_row(user, rows->at[0]);
-  row(HALVES, sparse_gelu_tanh, user, &p, rows);
+  row((gated_kernel){HALVES, sparse_gelu_tanh, multiply}, user, &p, rows);
 }
 
 /* gelu_and_mul_sparse(x, activation_sparsity, approximate) -> out */
 static fl_status gelu_and_mul_sparse(void *self, fl_call *call) {
   const parameters quantile = {.limit = cpu_normal_quantile(call->values[1].v.f)};
   (void)self;
-  return gated(call, is_tanh(&call->values[2]) ? sparse_tanh_row : sparse_row, quantile);
+  return gated(call, is_tanh(&call->values[2]) ? sparse_tanh_row : sparse_row, quantile, NULL);
 }
 
 static const fl_impl ops[] = {

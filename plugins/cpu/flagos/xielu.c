@@ -39,6 +39,8 @@ static float softplus_of(const cpu_block_type *type, const DLTensor *parameter) 
   return x;
 }
 
+static lookup_table tables[LOOKUP_TABLES];
+
 /* xielu(x, alpha_p, alpha_n, beta, eps) -> out */
 static fl_status run_xielu(void *self, fl_call *call) {
   const DLTensor *alpha_p = cpu_tensor(call, 1), *alpha_n = cpu_tensor(call, 2);
@@ -55,7 +57,7 @@ static fl_status run_xielu(void *self, fl_call *call) {
   p.positive_alpha = softplus_of(&cpu_block_types[dtype_p], alpha_p);
   p.negative_alpha = p.beta + softplus_of(&cpu_block_types[dtype_n], alpha_n);
   cpu_block_types[dtype_n].round(&p.negative_alpha, 1);
-  return elementwise(call, xielu_row, &p);
+  return elementwise(call, &(elementwise_function){xielu_row, tables}, &p, sizeof p);
 }
 
 static const fl_impl ops[] = {{.op_name = "xielu", CPU_FLAGOS, .fn = run_xielu}};

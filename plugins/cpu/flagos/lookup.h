@@ -1,0 +1,132 @@
+/*
+ * Functions of one number of 16 bits by a table of what they make of all 65536. A processor that gathers from its
+ * caches about as fast as it loads has the result of gelu from there two and a half times as soon as it computes it,
+ * that of gelu_new, which rounds nine times, seven times. Those with AMX do; of others, some do so in microcode (AMD's,
+ * and Intel's since what they gathered ahead of permission leaked): there is no table.
+ *
+ * A table is filled when the first large call wants it, by the op's own row function, so that a result has the same
+ * bits from there as computed. It is for the attributes of that call: with others an op computes, as it does in small
+ * calls, for which a table that has left the caches costs more, and where the caller rounds in another way than by
+ * default.
+ */
+#ifndef FLHOST_CPU_FLAGOS_LOOKUP_H
+#define FLHOST_CPU_FLAGOS_LOOKUP_H
+
+#include "plugins/cpu/flagos/chunk.h"
+#include "plugins/cpu/rows.h"
+
+/* How an op computes. */
+typedef struct lookup_function {
+  cpu_dtype dtype; /* of numbers and results */
+  cpu_row_fn row;  /* numbers to results */
+  const void *job; /* of rows of CPU_CHUNK elements */
+  const void *attributes;
+  size_t attribute_bytes; /* at most as many as a table holds */
+} lookup_function;
+
+enum { LOOKUP_TABLES = 2 }; /* of a function: for float16 and bfloat16 */
+
+#ifdef __AMX_TILE__
+#include <stdatomic.h>
+
+typedef struct lookup_table {
+  _Atomic int state;
+  uint32_t attributes[6];
+  uint16_t results[(1 << 16) + 1]; /* of which two are gathered at once */
+} lookup_table;
+
+enum { LOOKUP_EMPTY, LOOKUP_BEING_FILLED, LOOKUP_FULL };
+
+static void lookup_fill(lookup_table *table, const lookup_function *function) {
+  uint16_t numbers[CPU_CHUNK];
+  for (int first = 0; first < 1 << 16; first += CPU_CHUNK) {
+    const cpu_rows rows = {.n_tensors = 2, .left = 1, .at = {numbers, table->results + first}};
+    for (int i = 0; i < CPU_CHUNK; i++)
+      numbers[i] = (uint16_t)(first + i);
+    function->row(function->job, &rows);
+  }
+}
+
+/* Rounding to nearest, denormal numbers as they are. */
+static inline bool lookup_default_rounding(void) {
+  const unsigned modes = 0xe040;
+  return !(_mm_getcsr() & modes);
+}
+
+/* What the function makes of a number of these bits, or NULL: then it is computed. `elements`: of the call. */
+static const uint16_t *lookup_results(lookup_table *tables, const lookup_function *function, int64_t elements) {
+  const int64_t enough = 16 << 10;
+  int empty = LOOKUP_EMPTY;
+  if (!tables || function->dtype == CPU_FLOAT32 || elements < enough || !lookup_default_rounding())
+    return NULL;
+  lookup_table *table = &tables[function->dtype == CPU_BFLOAT16];
+  if (atomic_load_explicit(&table->state, memory_order_acquire) == LOOKUP_FULL)
+    return memcmp(table->attributes, function->attributes, function->attribute_bytes) ? NULL : table->results;
+  if (!atomic_compare_exchange_strong(&table->state, &empty, LOOKUP_BEING_FILLED))
+    return NULL; /* another thread is about to */
+  lookup_fill(table, function);
+  memcpy(table->attributes, function->attributes, function->attribute_bytes);
+  atomic_store_explicit(&table->state, LOOKUP_FULL, memory_order_release);
+  return table->results;
+}
+
+/* Each number at an even place, and each at an odd one behind it, comes into a lane of its own: which takes fewer
+ * instructions than lanes in their order. */
+CPU_TEMPLATE void lookup_numbers(const uint16_t *results, char *found, const char *numbers) {
+  const __m512i pairs = _mm512_loadu_si512(numbers);
+  __m512i even = _mm512_and_si512(pairs, _mm512_set1_epi32(0xffff)), odd = _mm512_srli_epi32(pairs, 16);
+  even = _mm512_i32gather_epi32(even, results, sizeof *results);
+  odd = _mm512_i32gather_epi32(odd, results, sizeof *results);
+  _mm512_storeu_si512(found, _mm512_mask_blend_epi16(0xaaaaaaaa, even, _mm512_slli_epi32(odd, 16)));
+}
+
+/* The same of a chunk of values, which are numbers of the type, and become the results. */
+CPU_TEMPLATE void lookup_values(cpu_dtype dtype, const uint16_t *results, float *values) {
+  for (int i = 0; i < CPU_CHUNK; i += 16) {
+    __m512 value = _mm512_loadu_ps(values + i);
+    __m512i number = dtype == CPU_BFLOAT16 ? _mm512_srli_epi32(_mm512_castps_si512(value), 16)
+                                           : _mm512_cvtepu16_epi32(_mm512_cvtps_ph(value, _MM_FROUND_TO_NEAREST_INT));
+    __m512i found = _mm512_i32gather_epi32(number, results, sizeof *results);
+    _mm512_storeu_ps(values + i, dtype == CPU_BFLOAT16 ? _mm512_castsi512_ps(_mm512_slli_epi32(found, 16))
+                                                       : _mm512_cvtph_ps(_mm512_cvtepi32_epi16(found)));
+  }
+}
+#else
+typedef char lookup_table;
+
+static inline const uint16_t *lookup_results(lookup_table *tables, const lookup_function *function, int64_t elements) {
+  (void)tables;
+  (void)function;
+  (void)elements;
+  return NULL;
+}
+
+CPU_TEMPLATE void lookup_numbers(const uint16_t *results, char *found, const char *numbers) {
+  (void)results;
+  (void)found;
+  (void)numbers;
+}
+
+CPU_TEMPLATE void lookup_values(cpu_dtype dtype, const uint16_t *results, float *values) {
+  (void)dtype;
+  (void)results;
+  (void)values;
+}
+#endif
+
+enum { LOOKUP_BYTES = CPU_CHUNK * sizeof(uint16_t) };
+
+/* What is found for the numbers `first` to first + n - 1 of a row, n <= CPU_CHUNK; further places are some. */
+CPU_TEMPLATE void lookup_chunk(const uint16_t *results, char *found, const void *row, int64_t first, int64_t n) {
+  const char *numbers = (const char *)row + first * (int64_t)sizeof *results;
+  char part[LOOKUP_BYTES] = {0};
+  if (n == CPU_CHUNK) {
+    __builtin_prefetch(numbers + CPU_AHEAD);
+    lookup_numbers(results, found, numbers);
+    return;
+  }
+  memcpy(part, numbers, (size_t)n * sizeof *results);
+  lookup_numbers(results, found, part);
+}
+
+#endif
