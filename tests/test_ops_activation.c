@@ -177,7 +177,7 @@ static void check_large(const variant *v, DLDataType dtype, bool is_gated) {
   const int64_t shape[] = {LARGE_ROWS, LARGE_SIZE};
   owned *x = large(dtype, v, is_gated), *out = make(dtype, 2, shape, 0);
   run_variant(v, both[1], x, out);
-  for (int64_t row = 0; row < LARGE_ROWS; row++)
+  for (int64_t row = 0; row < rounds(LARGE_ROWS); row++)
     check_row(v, x, out, row);
   UNMAKE(x, out);
 }
@@ -202,7 +202,7 @@ START_TEST(large_calls_of_xielu_give_the_bits_of_small_ones_whatever_parameters_
     owned *x = large(dtype, &elementwise[0], false), *out = make(dtype, 2, shape, 0);
     owned *alpha_p = scalar(dtype, which ? 0.75 : 0.2109375), *alpha_n = scalar(dtype, -1.046875);
     run_xielu(both[1], x, alpha_p, alpha_n, out);
-    for (int64_t row = 0; row < LARGE_ROWS; row++) {
+    for (int64_t row = 0; row < rounds(LARGE_ROWS); row++) {
       owned *small_x = make(dtype, 2, row_shape, 0), *small = make(dtype, 2, row_shape, 0);
       memcpy(small_x->tensor.data, (uint16_t *)x->tensor.data + row * LARGE_SIZE, LARGE_SIZE * 2);
       run_xielu(both[1], small_x, alpha_p, alpha_n, small);
@@ -238,7 +238,7 @@ static void *call_at_once(void *user) {
     owned *x = large(i % 2 ? float16 : bfloat16, v, false), *out = make(x->tensor.dtype, 2, shape, 0);
     pthread_barrier_wait(&all_are_here);
     run_variant(v, both[1], x, out);
-    for (int64_t row = 0; row < LARGE_ROWS; row++)
+    for (int64_t row = 0; row < rounds(LARGE_ROWS); row++)
       check_row(v, x, out, row);
     UNMAKE(x, out);
   }
