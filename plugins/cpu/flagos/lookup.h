@@ -6,8 +6,8 @@
  *
  * A table is filled when the first large call wants it, by the op's own row function, so that a result has the same
  * bits from there as computed. It is for the attributes of that call: with others an op computes, as it does in small
- * calls, for which a table that has left the caches costs more, and where the caller rounds in another way than by
- * default.
+ * calls, for which a table that has left the caches costs more, and where the caller's floating-point mode is not
+ * the default.
  */
 #ifndef FLHOST_CPU_FLAGOS_LOOKUP_H
 #define FLHOST_CPU_FLAGOS_LOOKUP_H
@@ -47,24 +47,26 @@ static void lookup_fill(lookup_table *table, const lookup_function *function) {
   }
 }
 
-/* Rounding to nearest, denormal numbers as they are. */
-static inline bool lookup_default_rounding(void) {
-  const unsigned modes = 0xe040;
-  return !(_mm_getcsr() & modes);
+/* Rounding to nearest, denormal numbers as they are, and no exception traps: among all numbers some raise one. */
+static inline bool lookup_default_mode(void) {
+  const unsigned modes = 0xffc0, by_default = 0x1f80;
+  return (_mm_getcsr() & modes) == by_default;
 }
 
 /* What the function makes of a number of these bits, or NULL: then it is computed. `elements`: of the call. */
 static const uint16_t *lookup_results(lookup_table *tables, const lookup_function *function, int64_t elements) {
   const int64_t enough = 16 << 10;
   int empty = LOOKUP_EMPTY;
-  if (!tables || function->dtype == CPU_FLOAT32 || elements < enough || !lookup_default_rounding())
+  if (!tables || function->dtype == CPU_FLOAT32 || elements < enough || !lookup_default_mode())
     return NULL;
   lookup_table *table = &tables[function->dtype == CPU_BFLOAT16];
   if (atomic_load_explicit(&table->state, memory_order_acquire) == LOOKUP_FULL)
     return memcmp(table->attributes, function->attributes, function->attribute_bytes) ? NULL : table->results;
   if (!atomic_compare_exchange_strong(&table->state, &empty, LOOKUP_BEING_FILLED))
     return NULL; /* another thread is about to */
+  unsigned as_found = _mm_getcsr();
   lookup_fill(table, function);
+  _mm_setcsr(as_found); /* without what numbers that the caller has not have raised */
   memcpy(table->attributes, function->attributes, function->attribute_bytes);
   atomic_store_explicit(&table->state, LOOKUP_FULL, memory_order_release);
   return table->results;
