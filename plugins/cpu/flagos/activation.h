@@ -56,6 +56,7 @@ CPU_TEMPLATE void row(elementwise_fn function, const elementwise_job *job, const
 /* Looked up, results are copied, whatever type they have. */
 CPU_TEMPLATE void looked_up(const uint16_t *results, const void *x, char *out, int64_t first, int64_t n, bool around) {
   char found[LOOKUP_BYTES];
+  cpu_fetch_ahead(CPU_BFLOAT16, x, first, n);
   lookup_chunk(results, found, x, first, n);
   out += first * (int64_t)sizeof *results;
   if (around)

@@ -51,8 +51,11 @@ CPU_TEMPLATE void cpu_narrow_float16(char *to, const float *from) {
   for (int i = 0; i < CPU_CHUNK; i += 16)
     _mm256_storeu_si256((void *)(to + 2 * i), _mm512_cvtps_ph(_mm512_loadu_ps(from + i), _MM_FROUND_TO_NEAREST_INT));
 #elif defined __F16C__
-  for (int i = 0; i < CPU_CHUNK; i += 8)
-    _mm_storeu_si128((void *)(to + 2 * i), _mm256_cvtps_ph(_mm256_loadu_ps(from + i), _MM_FROUND_TO_NEAREST_INT));
+  for (int i = 0; i < CPU_CHUNK; i += 16) {
+    __m128i low = _mm256_cvtps_ph(_mm256_loadu_ps(from + i), _MM_FROUND_TO_NEAREST_INT),
+            high = _mm256_cvtps_ph(_mm256_loadu_ps(from + i + 8), _MM_FROUND_TO_NEAREST_INT);
+    _mm256_storeu_si256((void *)(to + 2 * i), _mm256_set_m128i(high, low));
+  }
 #elif defined __aarch64__ /* gcc 12 makes no vectors of the loop below here */
   for (int i = 0; i < CPU_CHUNK; i += 4)
     vst1_u16((void *)(to + 2 * i), vreinterpret_u16_f16(vcvt_f16_f32(vld1q_f32(from + i))));
@@ -64,9 +67,16 @@ CPU_TEMPLATE void cpu_narrow_float16(char *to, const float *from) {
 }
 
 CPU_TEMPLATE void cpu_widen_bfloat16(float *to, const char *from) {
+#if defined __AVX2__ && !defined __AVX512F__
+  for (int i = 0; i < CPU_CHUNK; i += 8) {
+    __m256i lower = _mm256_cvtepu16_epi32(_mm_loadu_si128((const void *)(from + 2 * i)));
+    _mm256_storeu_si256((void *)(to + i), _mm256_slli_epi32(lower, 16));
+  }
+#else
   const cpu_element16 *halves = (const void *)from;
   for (int i = 0; i < CPU_CHUNK; i++)
     to[i] = fl_bf16_to_float(halves[i]);
+#endif
 }
 
 /* The upper half of the result is fl_float_to_bf16(value), but for a NaN's bits. It stays one if its lower half is 0,
@@ -76,6 +86,21 @@ CPU_TEMPLATE uint32_t cpu_round_upper_half(float value) {
   return bits + 0x7fffu + (bits >> 16 & 1u);
 }
 
+/* Of numbers below 1 << 16. */
+CPU_TEMPLATE void cpu_narrow_integers(char *to, const uint32_t *from) {
+#if defined __AVX2__ && !defined __AVX512F__
+  for (int i = 0; i < CPU_CHUNK; i += 16) {
+    __m256i low = _mm256_loadu_si256((const void *)(from + i)), high = _mm256_loadu_si256((const void *)(from + i + 8));
+    /* of 8, 8 and 8, 8 numbers the packed are 4 of each in turn */
+    _mm256_storeu_si256((void *)(to + 2 * i), _mm256_permute4x64_epi64(_mm256_packus_epi32(low, high), 0xd8));
+  }
+#else
+  cpu_element16 *numbers = (void *)to;
+  for (int i = 0; i < CPU_CHUNK; i++)
+    numbers[i] = (uint16_t)from[i];
+#endif
+}
+
 CPU_TEMPLATE void cpu_narrow_bfloat16(char *to, const float *from) {
 #if defined __AVX512BF16__
   __m512bh rounded = _mm512_cvtne2ps_pbh(_mm512_loadu_ps(from + 16), _mm512_loadu_ps(from));
@@ -83,10 +108,8 @@ CPU_TEMPLATE void cpu_narrow_bfloat16(char *to, const float *from) {
 #else
   uint32_t rounded[CPU_CHUNK];
   for (int i = 0; i < CPU_CHUNK; i++)
-    rounded[i] = cpu_round_upper_half(from[i]);
-  cpu_element16 *halves = (void *)to;
-  for (int i = 0; i < CPU_CHUNK; i++)
-    halves[i] = (uint16_t)(rounded[i] >> 16);
+    rounded[i] = cpu_round_upper_half(from[i]) >> 16;
+  cpu_narrow_integers(to, rounded);
 #endif
 }
 
@@ -165,17 +188,22 @@ CPU_TEMPLATE void cpu_load(cpu_dtype dtype, float *to, const void *row, int64_t 
 
 enum { CPU_AHEAD = 2048 }; /* bytes */
 
-/* The same of a row that is read once, and computed with for so long that the processor itself does not look far enough
- * ahead: what lies so far behind is fetched, lest memory wait for the processor. */
-CPU_TEMPLATE void cpu_load_ahead(cpu_dtype dtype, float *to, const void *row, int64_t first, int64_t n) {
+/* Of a row that is read once, and computed with for so long that the processor itself does not look far enough ahead:
+ * what lies so far behind elements `first` to first + n - 1 is fetched, lest memory wait for the processor. */
+CPU_TEMPLATE void cpu_fetch_ahead(cpu_dtype dtype, const void *row, int64_t first, int64_t n) {
   const int64_t bytes = n < CPU_CHUNK ? 0 : CPU_CHUNK * cpu_dtype_size(dtype);
   const char *next = (const char *)row + first * cpu_dtype_size(dtype) + CPU_AHEAD;
   for (int64_t at = 0; at < bytes; at += 64)
     __builtin_prefetch(next + at);
+}
+
+/* The same as cpu_load of such a row. */
+CPU_TEMPLATE void cpu_load_ahead(cpu_dtype dtype, float *to, const void *row, int64_t first, int64_t n) {
+  cpu_fetch_ahead(dtype, row, first, n);
   cpu_load(dtype, to, row, first, n);
 }
 
-/* The same of a tensor that may have another type than those of the results: a NaN gets bits that all types know. */
+/* cpu_load of a tensor that may have another type than those of the results: a NaN gets bits that all types know. */
 CPU_TEMPLATE void cpu_load_other(cpu_dtype results, cpu_dtype dtype, float *to, const void *row, int64_t first,
                                  int64_t n) {
   cpu_load(dtype, to, row, first, n);

@@ -40,29 +40,49 @@ typedef struct gated_kernel {
   product_fn product;
 } gated_kernel;
 
-CPU_TEMPLATE void load_pairs(cpu_dtype dtype, layout order, float *gate, float *up, const void *x, int64_t size,
-                             int64_t first, int64_t n) {
-  float both[2 * CPU_CHUNK];
-  if (order != INTERLEAVED) {
-    cpu_load_ahead(dtype, order == HALVES ? gate : up, x, first, n);
-    cpu_load_ahead(dtype, order == HALVES ? up : gate, x, size + first, n);
-    return;
+/* Of pairs in turn, n <= CPU_CHUNK from pair `first` on, what comes first and what second; further places are 0. */
+CPU_TEMPLATE void take_apart(cpu_dtype dtype, char *gates, char *ups, const void *x, int64_t first, int64_t n) {
+  const int64_t pair = 2 * cpu_dtype_size(dtype);
+  const char *from = (const char *)x + first * pair;
+  char part[2 * CPU_CHUNK * sizeof(float)] = {0};
+  cpu_fetch_ahead(dtype, x, 2 * first, n);
+  cpu_fetch_ahead(dtype, x, 2 * first + CPU_CHUNK, n);
+  if (n < CPU_CHUNK)
+    from = memcpy(part, from, (size_t)(n * pair));
+  for (int i = 0; i < CPU_CHUNK && dtype == CPU_FLOAT32; i++) {
+    ((cpu_element32 *)gates)[i] = ((const cpu_element32 *)from)[2 * i];
+    ((cpu_element32 *)ups)[i] = ((const cpu_element32 *)from)[2 * i + 1];
   }
-  int64_t more = 2 * n - CPU_CHUNK;
-  cpu_load_ahead(dtype, both, x, 2 * first, more < 0 ? 2 * n : CPU_CHUNK);
-  cpu_load_ahead(dtype, both + CPU_CHUNK, x, 2 * first + CPU_CHUNK, more < 0 ? 0 : more);
-  for (int i = 0; i < CPU_CHUNK; i++) {
-    gate[i] = both[2 * i];
-    up[i] = both[2 * i + 1];
+  for (int i = 0; i < CPU_CHUNK && dtype != CPU_FLOAT32; i++) {
+    ((cpu_element16 *)gates)[i] = ((const cpu_element16 *)from)[2 * i];
+    ((cpu_element16 *)ups)[i] = ((const cpu_element16 *)from)[2 * i + 1];
   }
 }
 
 CPU_TEMPLATE void chunk(cpu_dtype dtype, gated_kernel kernel, const parameters *p, const uint16_t *results,
                         const void *x, void *out, int64_t size, int64_t first, int64_t n, bool around) {
   float gate[CPU_CHUNK], up[CPU_CHUNK];
-  load_pairs(dtype, kernel.order, gate, up, x, size, first, n);
-  if (!kernel.gate)
-    lookup_values(dtype, results, gate);
+  char apart[2][sizeof gate], found[LOOKUP_BYTES];
+  const int64_t bytes = size * cpu_dtype_size(dtype);
+  const char *gates = kernel.order == SWAPPED_HALVES ? (const char *)x + bytes : x,
+             *ups = kernel.order == HALVES ? (const char *)x + bytes : x;
+  int64_t at = first;
+  if (kernel.order == INTERLEAVED) {
+    take_apart(dtype, apart[0], apart[1], x, first, n);
+    gates = apart[0];
+    ups = apart[1];
+    at = 0;
+  } else {
+    cpu_fetch_ahead(dtype, gates, at, n);
+    cpu_fetch_ahead(dtype, ups, at, n);
+  }
+  if (!kernel.gate) {
+    lookup_chunk(results, found, gates, at, n);
+    cpu_widen(dtype, gate, found);
+  } else {
+    cpu_load(dtype, gate, gates, at, n);
+  }
+  cpu_load(dtype, up, ups, at, n);
   for (int i = 0; i < CPU_CHUNK && kernel.gate; i++)
     gate[i] = kernel.gate(dtype, p, gate[i]);
   for (int i = 0; i < CPU_CHUNK; i++)

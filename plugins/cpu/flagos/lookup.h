@@ -1,8 +1,8 @@
 /*
- * Functions of one number of 16 bits by a table of what they make of all 65536. A processor that gathers from its
- * caches about as fast as it loads has the result of gelu from there two and a half times as soon as it computes it,
- * that of gelu_new, which rounds nine times, seven times. Those with AMX do; of others, some do so in microcode (AMD's,
- * and Intel's since what they gathered ahead of permission leaked): there is no table.
+ * Functions of one number of 16 bits by a table of what they make of all 65536: the result of gelu is there two and a
+ * half times as soon as it is computed, that of gelu_new, which rounds nine times, seven times. Processors with AMX
+ * gather from their caches; others load one by one, since some of those gather in microcode (AMD's, and Intel's since
+ * what they gathered ahead of permission leaked).
  *
  * A table is filled when the first large call wants it, by the op's own row function, so that a result has the same
  * bits from there as computed. It is for the attributes of that call: with others an op computes, as it does in small
@@ -26,7 +26,7 @@ typedef struct lookup_function {
 
 enum { LOOKUP_TABLES = 2 }; /* of a function: for float16 and bfloat16 */
 
-#ifdef __AMX_TILE__
+#ifdef __SSE2__
 #include <stdatomic.h>
 
 typedef struct lookup_table {
@@ -72,6 +72,7 @@ static const uint16_t *lookup_results(lookup_table *tables, const lookup_functio
   return table->results;
 }
 
+#ifdef __AMX_TILE__
 /* Each number at an even place, and each at an odd one behind it, comes into a lane of its own: which takes fewer
  * instructions than lanes in their order. */
 CPU_TEMPLATE void lookup_numbers(const uint16_t *results, char *found, const char *numbers) {
@@ -81,18 +82,32 @@ CPU_TEMPLATE void lookup_numbers(const uint16_t *results, char *found, const cha
   odd = _mm512_i32gather_epi32(odd, results, sizeof *results);
   _mm512_storeu_si512(found, _mm512_mask_blend_epi16(0xaaaaaaaa, even, _mm512_slli_epi32(odd, 16)));
 }
+#else
+CPU_TEMPLATE __m128i lookup_eight(const uint16_t *results, const cpu_element16 *numbers) {
+  __m128i found = _mm_cvtsi32_si128(results[numbers[0]]);
+  found = _mm_insert_epi16(found, results[numbers[1]], 1);
+  found = _mm_insert_epi16(found, results[numbers[2]], 2);
+  found = _mm_insert_epi16(found, results[numbers[3]], 3);
+  found = _mm_insert_epi16(found, results[numbers[4]], 4);
+  found = _mm_insert_epi16(found, results[numbers[5]], 5);
+  found = _mm_insert_epi16(found, results[numbers[6]], 6);
+  return _mm_insert_epi16(found, results[numbers[7]], 7);
+}
 
-/* The same of a chunk of values, which are numbers of the type, and become the results. */
-CPU_TEMPLATE void lookup_values(cpu_dtype dtype, const uint16_t *results, float *values) {
-  for (int i = 0; i < CPU_CHUNK; i += 16) {
-    __m512 value = _mm512_loadu_ps(values + i);
-    __m512i number = dtype == CPU_BFLOAT16 ? _mm512_srli_epi32(_mm512_castps_si512(value), 16)
-                                           : _mm512_cvtepu16_epi32(_mm512_cvtps_ph(value, _MM_FROUND_TO_NEAREST_INT));
-    __m512i found = _mm512_i32gather_epi32(number, results, sizeof *results);
-    _mm512_storeu_ps(values + i, dtype == CPU_BFLOAT16 ? _mm512_castsi512_ps(_mm512_slli_epi32(found, 16))
-                                                       : _mm512_cvtph_ps(_mm512_cvtepi32_epi16(found)));
+/* Stored by whole vectors, as they are loaded soon after: parts would have to reach the cache first. */
+CPU_TEMPLATE void lookup_numbers(const uint16_t *results, char *found, const char *numbers) {
+  const cpu_element16 *at = (const void *)numbers;
+  for (int i = 0; i < CPU_CHUNK; i += 16, found += 32) {
+    __m128i low = lookup_eight(results, at + i), high = lookup_eight(results, at + i + 8);
+#ifdef __AVX__
+    _mm256_storeu_si256((void *)found, _mm256_set_m128i(high, low));
+#else
+    _mm_storeu_si128((void *)found, low);
+    _mm_storeu_si128((void *)(found + 16), high);
+#endif
   }
 }
+#endif
 #else
 typedef char lookup_table;
 
@@ -108,12 +123,6 @@ CPU_TEMPLATE void lookup_numbers(const uint16_t *results, char *found, const cha
   (void)found;
   (void)numbers;
 }
-
-CPU_TEMPLATE void lookup_values(cpu_dtype dtype, const uint16_t *results, float *values) {
-  (void)dtype;
-  (void)results;
-  (void)values;
-}
 #endif
 
 enum { LOOKUP_BYTES = CPU_CHUNK * sizeof(uint16_t) };
@@ -123,7 +132,6 @@ CPU_TEMPLATE void lookup_chunk(const uint16_t *results, char *found, const void 
   const char *numbers = (const char *)row + first * (int64_t)sizeof *results;
   char part[LOOKUP_BYTES] = {0};
   if (n == CPU_CHUNK) {
-    __builtin_prefetch(numbers + CPU_AHEAD);
     lookup_numbers(results, found, numbers);
     return;
   }
