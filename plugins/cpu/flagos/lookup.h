@@ -119,9 +119,9 @@ static inline const uint16_t *lookup_results(lookup_table *tables, const lookup_
 }
 
 CPU_TEMPLATE void lookup_numbers(const uint16_t *results, char *found, const char *numbers) {
-  (void)results;
-  (void)found;
-  (void)numbers;
+  const cpu_element16 *at = (const void *)numbers;
+  for (int i = 0; i < CPU_CHUNK; i++)
+    ((cpu_element16 *)found)[i] = results[at[i]];
 }
 #endif
 
