@@ -2,7 +2,7 @@
  * Functions of one number of 16 bits by a table of what they make of all 65536: the result of gelu is there two and a
  * half times as soon as it is computed, that of gelu_new, which rounds nine times, seven times. Processors with AMX
  * gather from their caches; others load one by one, since some of those gather in microcode (AMD's, and Intel's since
- * what they gathered ahead of permission leaked).
+ * what they gathered ahead of permission leaked). Beyond x86-64 there is no table: all is computed.
  *
  * A table is filled when the first large call wants it, by the op's own row function, so that a result has the same
  * bits from there as computed. It is for the attributes of that call: with others an op computes, as it does in small
