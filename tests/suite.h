@@ -23,7 +23,7 @@ static inline int run_suite(const char *name, void (*add_tests)(TCase *), double
   return failed ? EXIT_FAILURE : EXIT_SUCCESS;
 }
 
-/* Under a tool a sample of what takes long is made: FLHOST_SAMPLE=8 asks for an eighth (the address sanitizer), 100 for
+/* Under a tool a sample of what takes long is made: FLHOST_SAMPLE=16 asks for a sixteenth (the address sanitizer), 100 for
  * a hundredth (valgrind, the thread sanitizer). 1: all of it. */
 static inline int sample(void) {
   const char *asked = getenv("FLHOST_SAMPLE");

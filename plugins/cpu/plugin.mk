@@ -7,7 +7,9 @@ CPU_PLUGIN_OBJECTS := $(patsubst %.c,$(BUILD)/obj/%.o,$(foreach folder,cpu cpu/r
 PLUGINS += $(CPU_PLUGIN)
 # A copy of a chunk stays a loop: the memcpy that gcc makes of it goes through memory.
 CPU_LOOPS := $(call takes,-fno-tree-loop-distribute-patterns)
-cpu_flagos_flags = $(CPU_OPTIONS_$(1)) -DOP_LIST_SECTION='"op_lists_$(1)"' $(CPU_OPTIMISE) -falign-functions=64 -fno-math-errno -fno-trapping-math $(CPU_LOOPS)
+# Of optimised kernels lines can be told, and hardly a variable; to keep account of those takes a third of the compiler's time.
+CPU_DEBUG := $(if $(filter -g,$(CFLAGS)),-g1)
+cpu_flagos_flags = $(CPU_OPTIONS_$(1)) -DOP_LIST_SECTION='"op_lists_$(1)"' $(CPU_OPTIMISE) $(CPU_DEBUG) -falign-functions=64 -fno-math-errno -fno-trapping-math $(CPU_LOOPS) $(SANITIZE_KERNELS)
 # Products are sums of many terms in any order: with fused multiply-add they are faster and no less exact.
 # A rotation's difference of two products may cancel, as what is merged may; a product of xielu that overflows is infinite whatever
 # is added to it.

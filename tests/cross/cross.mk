@@ -27,4 +27,4 @@ check-aarch64: ## compile all for aarch64 (build/aarch64), and run what tests th
 	  command -v $$tool >/dev/null || echo "no $$tool"; done); \
 	if [ -n "$$missing" ]; then echo "skip: check-aarch64:" $$missing "(.ci/deps ci installs it)"; else \
 	  $(MAKE) --no-print-directory check-cross BUILD=$(BUILD)/aarch64 CC=$(CROSS_AARCH64)-gcc AR=$(CROSS_AARCH64)-ar \
-	    OBJCOPY=$(CROSS_AARCH64)-objcopy EMULATOR='$(CROSS_EMULATOR_AARCH64)'; fi
+	    CPU_OPTIMISE=-O2 OBJCOPY=$(CROSS_AARCH64)-objcopy EMULATOR='$(CROSS_EMULATOR_AARCH64)'; fi
