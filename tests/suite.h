@@ -23,8 +23,8 @@ static inline int run_suite(const char *name, void (*add_tests)(TCase *), double
   return failed ? EXIT_FAILURE : EXIT_SUCCESS;
 }
 
-/* Under a tool a sample of what takes long is made: FLHOST_SAMPLE=16 asks for a sixteenth (the address sanitizer), 100 for
- * a hundredth (valgrind, the thread sanitizer). 1: all of it. */
+/* Under a tool a sample of what takes long is made: FLHOST_SAMPLE=16 asks for a sixteenth (the address sanitizer), 100
+ * for a hundredth (valgrind, the thread sanitizer). 1: all of it. */
 static inline int sample(void) {
   const char *asked = getenv("FLHOST_SAMPLE");
   return asked && atoi(asked) > 1 ? atoi(asked) : 1;
