@@ -265,14 +265,14 @@ STRESS ?=
 .PHONY: stress check-stress
 stress:
 	$(BUILD_QUIETLY) $(BUILD)/tests/stress
-check-stress: ## all kinds of calls and changes at once, for 25 s, then 40 s with the thread sanitizer
+check-stress: ## all kinds of calls and changes at once, for 15 s, then 30 s with the thread sanitizer
 	$(INSTALL_DEPS) build
 	@$(MAKE) --no-print-directory stress
 	@$(MAKE) --no-print-directory stress BUILD=$(BUILD)/tsan CPU_VARIANTS='$(firstword $(CPU_VARIANTS))' CFLAGS='$(TSAN_CFLAGS)' SANITIZE=-fsanitize=thread
-	@FLHOST_BUILD=$(BUILD) $(BUILD)/tests/stress --seconds 15 $(STRESS)
-	@FLHOST_BUILD=$(BUILD) $(BUILD)/tests/stress --seconds 10 --no-membarrier $(STRESS)
+	@FLHOST_BUILD=$(BUILD) $(BUILD)/tests/stress --seconds 10 $(STRESS)
+	@FLHOST_BUILD=$(BUILD) $(BUILD)/tests/stress --seconds 5 --no-membarrier $(STRESS)
 	@for seed in 2 3; do FLHOST_BUILD=$(BUILD)/tsan TSAN_OPTIONS=die_after_fork=0:halt_on_error=1 \
-	  $(BUILD)/tsan/tests/stress --seconds 20 --seed $$seed $(STRESS) || exit 1; done
+	  $(BUILD)/tsan/tests/stress --seconds 15 --seed $$seed $(STRESS) || exit 1; done
 
 # Children are checked too, and leaks in them; but not the compilers and shells that tests call. Threads take turns fairly:
 # one that only calls would starve the others. Kernels on the CPU take too long here, and so does each start of the command: the
@@ -283,11 +283,12 @@ check-stress: ## all kinds of calls and changes at once, for 25 s, then 40 s wit
 # run: check-clang runs other suites of it.
 VALGRIND = valgrind --quiet --error-exitcode=99 --leak-check=full --errors-for-leak-kinds=definite,indirect,possible --suppressions=$(abspath tests/valgrind.supp) \
   --trace-children=yes --trace-children-skip=/bin/*,/usr/*,/sbin/*,*/native/flhost --child-silent-after-fork=no --fair-sched=try --log-file=$(abspath $(BUILD))/valgrind/%p
-VALGRIND_LEAVES_OUT = test_secure test_judge test_cpu_math test_cpu_matmul test_cpu_memory test_cpu_rows test_cpu_variants test_availability \
-  test_bounds test_checked_forms test_bad_calls test_cost test_device_calls test_ascend_ops test_ascend_calls test_op_files test_ops_activation \
-  test_ops_attention test_ops_convolution test_ops_fused_quantisation test_ops_moe test_ops_paged_attention test_ops_quantised_linear \
-  test_ops_sampling test_ops_state_space test_cpu_plugin test_groups test_hccl test_over_ranks test_rank_limits test_shm_communicator \
-  test_nccl test_flagcx test_mpi $(basename $(notdir $(wildcard tests/test_gpu_*.c))) $(COMMAND_SUITES)
+VALGRIND_LEAVES_OUT = test_secure test_judge test_freeze test_backend test_device_work test_guard_plugins test_cpu_math test_cpu_matmul \
+  test_cpu_memory test_cpu_rows test_cpu_variants test_availability test_bounds test_checked_forms test_bad_calls test_cost \
+  test_device_calls test_ascend_ops test_ascend_calls test_op_files test_ops_activation test_ops_attention test_ops_convolution \
+  test_ops_fused_quantisation test_ops_moe test_ops_paged_attention test_ops_quantised_linear test_ops_sampling test_ops_state_space \
+  test_cpu_plugin test_groups test_hccl test_over_ranks test_rank_limits test_shm_communicator test_nccl test_flagcx test_mpi \
+  $(basename $(notdir $(wildcard tests/test_gpu_*.c))) $(COMMAND_SUITES)
 COMMAND_SUITES = $(basename $(notdir $(wildcard tests/test_cli*.c tests/test_*_command*.c))) test_bench test_bench_gpu test_bench_kernels test_bench_communicators \
   test_doctor test_first_minute test_install test_launch test_llm test_misbehaving test_run test_save_call test_verify
 .PHONY: check-valgrind
