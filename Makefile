@@ -232,7 +232,7 @@ check: ## install what is missing, build, and run all tests
 CLANG = BUILD=$(BUILD)/clang CC=clang CFLAGS='-O1 -g1' CPU_OPTIMISE=-O1 CPU_VARIANTS='$(CPU_WATCHED)'
 .PHONY: check-clang
 check-clang: ## all compiled by clang, without warnings, and the tests of kernels, in build/clang
-	@$(MAKE) --no-print-directory check $(CLANG) COMPILED='$(TESTS:$(BUILD)/%=$(BUILD)/clang/%)' \
+	@FLHOST_SAMPLE=8 $(MAKE) --no-print-directory check $(CLANG) COMPILED='$(TESTS:$(BUILD)/%=$(BUILD)/clang/%)' \
 	  ONLY='$(filter-out $(COMMAND_SUITES) test_mpi $(notdir $(LONG)),$(VALGRIND_LEAVES_OUT))'
 
 # intercept_tls_get_addr=0: the leak checker of gcc 12 guesses the size of a plugin's thread-local storage from what lies before

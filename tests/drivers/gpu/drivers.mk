@@ -7,7 +7,7 @@ GPU_EMULATION := $(patsubst plugins/gpu/kernels/%.cu,%.kernel.o,$(wildcard plugi
 
 $(foreach width,32 64,$(GPU_EMULATION:%=$(TD)/warp$(width)/%)): SANITIZE := $(GPU_HOST_SANITIZE)
 EMULATE = $(CXX) -x c++ -std=c++17 -fno-exceptions -fPIC -fvisibility=hidden -ffp-contract=off -Wall -Wextra -Werror -Wno-unknown-pragmas -I. -Iinclude -MMD -MP \
-  $(SANITIZE) $(SANITIZE_KERNELS) $(CFLAGS) -include tests/drivers/gpu/emulated.h -c -o $@ $<
+  $(SANITIZE) $(SANITIZE_KERNELS) $(patsubst -g,-g1,$(CFLAGS)) -include tests/drivers/gpu/emulated.h -c -o $@ $<
 define emulation
 $(TD)/warp$(1)/%.kernel.o: plugins/gpu/kernels/%.cu
 	@mkdir -p $$(@D)
