@@ -302,6 +302,7 @@ def test_a_misspelt_variable_or_value_stops_the_engine_with_the_hint(
 # ---------------------------------------------------------------------------------------------------- vLLM's own words
 
 
+@MORE
 def test_vllms_custom_ops_are_flhosts(scratch: Path) -> None:
     """In a compiled engine, too, whose own default is "none"."""
     words = ["none", "+rms_norm", "+silu_and_mul"]
@@ -310,6 +311,7 @@ def test_vllms_custom_ops_are_flhosts(scratch: Path) -> None:
     assert result["config"]["custom_ops"] == words
 
 
+@MORE
 def test_an_ir_op_without_flhost_and_a_backend_that_is_named_are_vllms(scratch: Path) -> None:
     words = {"kernel_config": {"ir_op_priority": {"rms_norm": ["native"]}}}
     result = run(scratch, "qwen3", requests=[[0]], attention_config={"backend": "CPU_ATTN"}, **words)
