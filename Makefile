@@ -287,10 +287,9 @@ VALGRIND = valgrind --quiet --error-exitcode=99 --leak-check=full --errors-for-l
   --trace-children=yes --trace-children-skip=/bin/*,/usr/*,/sbin/*,*/native/flhost --child-silent-after-fork=no --fair-sched=try --log-file=$(abspath $(BUILD))/valgrind/%p
 VALGRIND_LEAVES_OUT = test_secure test_judge test_freeze test_backend test_device_work test_guard_plugins test_cpu_math test_cpu_matmul \
   test_cpu_memory test_cpu_rows test_cpu_variants test_availability test_bounds test_checked_forms test_bad_calls test_cost \
-  test_device_calls test_ascend_ops test_ascend_calls test_op_files test_ops_activation test_ops_attention test_ops_convolution \
-  test_ops_fused_quantisation test_ops_moe test_ops_paged_attention test_ops_quantised_linear test_ops_sampling test_ops_state_space \
-  test_cpu_plugin test_groups test_hccl test_over_ranks test_rank_limits test_shm_communicator test_nccl test_flagcx test_mpi \
-  $(basename $(notdir $(wildcard tests/test_gpu_*.c))) $(COMMAND_SUITES)
+  test_device_calls test_ascend_ops test_ascend_calls test_op_files test_cpu_plugin test_groups test_hccl test_over_ranks test_rank_limits \
+  test_shm_communicator test_nccl test_flagcx test_mpi \
+  $(basename $(notdir $(wildcard tests/test_ops_*.c tests/test_gpu_*.c))) $(COMMAND_SUITES)
 COMMAND_SUITES = $(basename $(notdir $(wildcard tests/test_cli*.c tests/test_*_command*.c))) test_bench test_bench_gpu test_bench_kernels test_bench_communicators \
   test_doctor test_first_minute test_install test_launch test_llm test_misbehaving test_run test_save_call test_verify
 .PHONY: check-valgrind
