@@ -20,7 +20,7 @@ takes = $(shell $(CC) -Werror $(1) -x c -c -o /dev/null /dev/null 2>/dev/null &&
 HARDEN := $(foreach option,-fstack-protector-strong -fstack-clash-protection -fcf-protection=return -mbranch-protection=standard,$(call takes,$(option))) \
   $(if $(SANITIZE),,-U_FORTIFY_SOURCE -D_FORTIFY_SOURCE=3)
 # Of a kernel's many loads UBSan asks nothing that the address sanitizer sees, too: the questions take half of the compiler's time.
-SANITIZE_KERNELS := $(if $(findstring undefined,$(SANITIZE)),-fno-sanitize=null -fno-sanitize=object-size -fno-sanitize=pointer-overflow)
+SANITIZE_KERNELS := $(if $(and $(findstring address,$(SANITIZE)),$(findstring undefined,$(SANITIZE))),-fno-sanitize=null -fno-sanitize=object-size -fno-sanitize=pointer-overflow)
 # -ffp-contract=off: a multiplication and an addition round twice, as written.
 BASE := -std=c11 -D_GNU_SOURCE -fPIC -fvisibility=hidden -ffp-contract=off -pthread $(HARDEN) $(WARNINGS) -I. -Iinclude -MMD -MP $(SANITIZE)
 LINK := -pthread -Wl,-z,relro,-z,now,-z,noexecstack $(SANITIZE) $(LDFLAGS)
@@ -239,8 +239,9 @@ check-clang: ## all compiled by clang, without warnings, and the tests of kernel
 # intercept_tls_get_addr=0: the leak checker of gcc 12 guesses the size of a plugin's thread-local storage from what lies before
 # it in memory, and crashes where that is something else.
 # Of the CPU's kernels one instruction set beside the baseline: to compile them takes longest. What starts the command again and
-# again looks at what it says, which is the same; other suites call what it calls. Open MPI, in whose ranks test_mpi runs, leaks
-# memory, has errors of its own under valgrind, and threads that the thread sanitizer does not see into.
+# again looks at what it says, which is the same; other suites call what it calls. Ranks that wait for each other, and large rows,
+# have smaller ones beside them. Open MPI, in whose ranks test_mpi runs, leaks memory, has errors of its own under valgrind, and
+# threads that the thread sanitizer does not see into.
 ASAN_LEAVES_OUT = test_verify test_judge test_cli_bench test_bench_kernels test_bench_communicators test_availability test_mpi \
   test_gpu_command test_ascend_command test_cli_help test_first_minute test_install test_gpu_build test_launch test_run \
   test_doctor test_cpu_rows test_groups test_rank_limits
@@ -278,7 +279,7 @@ check-stress: ## all kinds of calls and changes at once, for 15 s, then 30 s wit
 
 # Children are checked too, and leaks in them; but not the compilers and shells that tests call. Threads take turns fairly:
 # one that only calls would starve the others. Kernels on the CPU take too long here, and so does each start of the command: the
-# address sanitizer has both. Set-gid programs are not to be followed, nor the process that plugins are tried in: it would end
+# address sanitizer has kernels, and of the command most. Set-gid programs are not to be followed, nor the process that plugins are tried in: it would end
 # otherwise than by what they do. One thread for kernels: where others of the pool run while the process forks, the tool's own
 # lock is never free in the child. Without oneDNN, whose code reads behind the end of a buffer of its own. Nor are suites run that
 # make many calls of the same code, kernels on stand-ins among them, and ranks that wait for each other. It is clang's build that is

@@ -5,9 +5,7 @@ TD := $(BUILD)/tests/drivers
 GPU_HOST_SANITIZE := $(filter-out -fsanitize=thread,$(SANITIZE))
 GPU_EMULATION := $(patsubst plugins/gpu/kernels/%.cu,%.kernel.o,$(wildcard plugins/gpu/kernels/*.cu)) probe.kernel.o grid.o coroutine.o
 
-# Sanitizers look at them in one width: it is the same code.
-$(GPU_EMULATION:%=$(TD)/warp32/%): SANITIZE := $(GPU_HOST_SANITIZE)
-$(GPU_EMULATION:%=$(TD)/warp64/%): SANITIZE :=
+$(foreach width,32 64,$(GPU_EMULATION:%=$(TD)/warp$(width)/%)): SANITIZE := $(GPU_HOST_SANITIZE)
 EMULATE = $(CXX) -x c++ -std=c++17 -fno-exceptions -fPIC -fvisibility=hidden -ffp-contract=off -Wall -Wextra -Werror -Wno-unknown-pragmas -I. -Iinclude -MMD -MP \
   $(SANITIZE) $(SANITIZE_KERNELS) $(patsubst -g,-g1,$(CFLAGS)) -include tests/drivers/gpu/emulated.h -c -o $@ $<
 define emulation
