@@ -286,7 +286,8 @@ check-stress: ## all kinds of calls and changes at once, for 15 s, then 30 s wit
 # run: check-clang runs other suites of it.
 VALGRIND = valgrind --quiet --error-exitcode=99 --leak-check=full --errors-for-leak-kinds=definite,indirect,possible --suppressions=$(abspath tests/valgrind.supp) \
   --trace-children=yes --trace-children-skip=/bin/*,/usr/*,/sbin/*,*/native/flhost --child-silent-after-fork=no --fair-sched=try --log-file=$(abspath $(BUILD))/valgrind/%p
-VALGRIND_LEAVES_OUT = test_secure test_judge test_freeze test_backend test_device_work test_guard_plugins test_cpu_math test_cpu_matmul \
+VALGRIND_LEAVES_OUT = test_secure test_judge test_freeze test_backend test_device_work test_guard_plugins test_hostile_settings test_lock \
+  test_cpu_math test_cpu_matmul \
   test_cpu_memory test_cpu_rows test_cpu_variants test_availability test_bounds test_checked_forms test_bad_calls test_cost \
   test_device_calls test_ascend_ops test_ascend_calls test_op_files test_cpu_plugin test_groups test_hccl test_over_ranks test_rank_limits \
   test_shm_communicator test_nccl test_flagcx test_mpi \
