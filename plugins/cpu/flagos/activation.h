@@ -5,8 +5,8 @@
 #ifndef FLHOST_CPU_FLAGOS_ACTIVATION_H
 #define FLHOST_CPU_FLAGOS_ACTIVATION_H
 
-#include "plugins/cpu/flagos/chunk.h"
 #include "plugins/cpu/flagos/lookup.h"
+#include "plugins/cpu/flagos/span.h"
 #include "plugins/cpu/rows.h"
 
 typedef struct elementwise_job {
@@ -25,22 +25,22 @@ typedef struct elementwise_function {
 /* One element. */
 typedef float (*elementwise_fn)(cpu_dtype dtype, const void *p, float x);
 
-CPU_TEMPLATE void chunk(cpu_dtype dtype, elementwise_fn function, const void *p, const void *x, void *out,
-                        int64_t first, int64_t n, bool around) {
-  float values[CPU_CHUNK];
-  cpu_load_ahead(dtype, values, x, first, n);
-  for (int i = 0; i < CPU_CHUNK; i++)
-    values[i] = function(dtype, p, values[i]);
-  cpu_store_around(dtype, out, first, values, n, around);
-}
-
 CPU_TEMPLATE void row_of(cpu_dtype dtype, elementwise_fn function, const elementwise_job *job, const cpu_rows *rows) {
-  bool around = cpu_rows_around(rows, 1);
-  int64_t i = 0, size = job->size;
-  for (; i + CPU_CHUNK <= size; i += CPU_CHUNK)
-    chunk(dtype, function, job->p, rows->at[0], rows->at[1], i, CPU_CHUNK, around);
-  if (i < size)
-    chunk(dtype, function, job->p, rows->at[0], rows->at[1], i, size - i, false);
+  const int64_t bytes = cpu_dtype_size(dtype);
+  cpu_span span;
+  for (cpu_span_begin(&span, job->size, CPU_CHUNK, cpu_rows_around(rows, 1)); span.size; cpu_span_next(&span)) {
+    const char *x = cpu_span_in(&span, 0, rows->at[0], bytes);
+    char *out = cpu_span_out(&span, 0, rows->at[1]);
+    const bool around = span.around;
+    for (int64_t i = 0, n = span.size; i < n; i += CPU_CHUNK) {
+      float values[CPU_CHUNK];
+      cpu_load_ahead(dtype, values, x, i, CPU_CHUNK);
+      for (int lane = 0; lane < CPU_CHUNK; lane++)
+        values[lane] = function(dtype, job->p, values[lane]);
+      cpu_store_around(dtype, out, i, values, CPU_CHUNK, around);
+    }
+    cpu_span_end(&span, 0, rows->at[1], bytes);
+  }
 }
 
 /* The row function of an activation. */
@@ -53,30 +53,26 @@ CPU_TEMPLATE void row(elementwise_fn function, const elementwise_job *job, const
     row_of(CPU_BFLOAT16, function, job, rows);
 }
 
-/* Looked up, results are copied, whatever type they have. */
-CPU_TEMPLATE void looked_up(const uint16_t *results, const void *x, char *out, int64_t first, int64_t n, bool around) {
-  char found[LOOKUP_BYTES];
-  cpu_fetch_ahead(CPU_BFLOAT16, x, first, n);
-  lookup_chunk(results, found, x, first, n);
-  out += first * (int64_t)sizeof *results;
-  if (around)
-    cpu_write_around(out, found, LOOKUP_BYTES);
-  else
-    memcpy(out, found, (size_t)n * sizeof *results);
-}
-
-/* The row function of any activation. */
+/* The row function of any activation where it is looked up: results are copied, whatever type they have. */
 static void looked_up_row(const void *user, const cpu_rows *rows) {
   const elementwise_job *job = user;
   const uint16_t *results = job->results;
-  const void *x = rows->at[0];
-  char *out = rows->at[1];
-  bool around = cpu_rows_around(rows, 1);
-  int64_t i = 0, size = job->size;
-  for (; i + CPU_CHUNK <= size; i += CPU_CHUNK)
-    looked_up(results, x, out, i, CPU_CHUNK, around);
-  if (i < size)
-    looked_up(results, x, out, i, size - i, false);
+  cpu_span span;
+  for (cpu_span_begin(&span, job->size, CPU_CHUNK, cpu_rows_around(rows, 1)); span.size; cpu_span_next(&span)) {
+    const char *x = cpu_span_in(&span, 0, rows->at[0], sizeof *results);
+    char *out = cpu_span_out(&span, 0, rows->at[1]);
+    const bool around = span.around;
+    for (int64_t i = 0, n = span.size; i < n; i += CPU_CHUNK, x += LOOKUP_BYTES, out += LOOKUP_BYTES) {
+      char found[LOOKUP_BYTES];
+      cpu_fetch_ahead(CPU_BFLOAT16, x, 0, CPU_CHUNK);
+      lookup_chunk(results, found, x);
+      if (around)
+        cpu_write_around(out, found, LOOKUP_BYTES);
+      else
+        memcpy(out, found, LOOKUP_BYTES);
+    }
+    cpu_span_end(&span, 0, rows->at[1], sizeof *results);
+  }
 }
 
 /* x is the call's first value, out its last. `p`: the op's own, of so many bytes. */

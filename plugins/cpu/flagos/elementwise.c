@@ -1,5 +1,5 @@
 /* Elementwise ops of two tensors, of which the second may have one element a row. */
-#include "plugins/cpu/flagos/chunk.h"
+#include "plugins/cpu/flagos/span.h"
 #include "plugins/cpu/flagos/vector.h"
 #include "plugins/cpu/rows.h"
 
@@ -11,23 +11,28 @@ typedef struct elementwise_job {
 
 typedef float (*elementwise_fn)(cpu_dtype dtype, float x, float y);
 
-CPU_TEMPLATE void chunk(cpu_dtype dtype, elementwise_fn function, const cpu_rows *rows, int64_t first, int64_t n,
-                        bool one, bool around) {
-  float x[CPU_CHUNK], y[CPU_CHUNK];
-  cpu_load_ahead(dtype, x, rows->at[0], first, n);
-  cpu_load_ahead(dtype, y, rows->at[1], one ? 0 : first, one ? 1 : n);
-  for (int i = 0; i < CPU_CHUNK; i++)
-    x[i] = function(dtype, x[i], one ? y[0] : y[i]);
-  cpu_store_around(dtype, rows->at[2], first, x, n, around);
-}
-
 CPU_TEMPLATE void row_of(cpu_dtype dtype, elementwise_fn function, int64_t size, bool one, const cpu_rows *rows) {
-  bool around = cpu_rows_around(rows, 2);
-  int64_t i = 0;
-  for (; i + CPU_CHUNK <= size; i += CPU_CHUNK)
-    chunk(dtype, function, rows, i, CPU_CHUNK, one, around);
-  if (i < size)
-    chunk(dtype, function, rows, i, size - i, one, false);
+  const int64_t bytes = cpu_dtype_size(dtype);
+  float of_row[CPU_CHUNK];
+  cpu_span span;
+  if (one)
+    cpu_load(dtype, of_row, rows->at[1], 0, 1);
+  for (cpu_span_begin(&span, size, CPU_CHUNK, cpu_rows_around(rows, 2)); span.size; cpu_span_next(&span)) {
+    const char *x = cpu_span_in(&span, 0, rows->at[0], bytes);
+    const char *y = one ? NULL : cpu_span_in(&span, 1, rows->at[1], bytes);
+    char *out = cpu_span_out(&span, 0, rows->at[2]);
+    const bool around = span.around;
+    for (int64_t i = 0, n = span.size; i < n; i += CPU_CHUNK) {
+      float values[CPU_CHUNK], others[CPU_CHUNK];
+      cpu_load_ahead(dtype, values, x, i, CPU_CHUNK);
+      if (!one)
+        cpu_load_ahead(dtype, others, y, i, CPU_CHUNK);
+      for (int lane = 0; lane < CPU_CHUNK; lane++)
+        values[lane] = function(dtype, values[lane], one ? of_row[0] : others[lane]);
+      cpu_store_around(dtype, out, i, values, CPU_CHUNK, around);
+    }
+    cpu_span_end(&span, 0, rows->at[2], bytes);
+  }
 }
 
 CPU_TEMPLATE void row(elementwise_fn function, bool one, const elementwise_job *job, const cpu_rows *rows) {

@@ -5,6 +5,7 @@
  */
 #include "plugins/cpu/fused_quantisation.h"
 #include "plugins/cpu/flagos/codes.h"
+#include "plugins/cpu/flagos/span.h"
 #include "plugins/cpu/flagos/squares.h"
 #include "plugins/cpu/flagos/vector.h"
 
@@ -23,68 +24,104 @@ typedef struct quant_row {
 /* What decides on the instructions. */
 typedef struct quant_form {
   cpu_dtype dtype;
+  bool gated; /* an activation, else a norm */
   bool is_static, is_int8;
   bool divided;       /* by the scale, else times its reciprocal */
   bool bounded_scale; /* by upper_bound, else the magnitude is */
 } quant_form;
 
-/* Elements `first` to first + n - 1 of what is quantised. For the `last` time: then the residual may be overwritten. */
-typedef void (*chunk_fn)(quant_form form, const quant_row *row, float *values, int64_t first, int64_t n, bool last);
+/* What is read of a row, and the sum with the residual, as far as they are in a span. */
+typedef struct quant_span {
+  const char *x, *residual, *weight; /* of a norm */
+  const char *up;                    /* of an activation */
+  char *residual_out;
+} quant_span;
 
 /* ------------------------------------------------------------------------------------------------------------ norm */
 
-/* x, plus the residual where there is one. */
-CPU_TEMPLATE void load_input(cpu_dtype dtype, const quant_row *row, float *values, int64_t first, int64_t n) {
+/* A chunk of x, plus the residual where there is one. */
+CPU_TEMPLATE void load_input(cpu_dtype dtype, const quant_span *in, float *values, int64_t first) {
   float residual[CPU_CHUNK];
-  cpu_load(dtype, values, row->x, first, n);
-  if (!row->residual)
+  cpu_load(dtype, values, in->x, first, CPU_CHUNK);
+  if (!in->residual)
     return;
-  cpu_load(dtype, residual, row->residual, first, n);
+  cpu_load(dtype, residual, in->residual, first, CPU_CHUNK);
   for (int i = 0; i < CPU_CHUNK; i++)
     values[i] += residual[i];
 }
 
-CPU_TEMPLATE void add_squares(cpu_dtype dtype, const quant_row *row, float *lanes, int64_t first, int64_t n) {
+CPU_TEMPLATE void add_squares(cpu_dtype dtype, const quant_span *in, float *lanes, int64_t first) {
   float values[CPU_CHUNK];
-  load_input(dtype, row, values, first, n);
+  load_input(dtype, in, values, first);
   cpu_squares_add_chunk(lanes, values);
 }
 
 CPU_TEMPLATE float norm_factor(cpu_dtype dtype, const quant_row *row) {
+  const int64_t bytes = cpu_dtype_size(dtype);
   cpu_squares squares = {{0}};
-  int64_t i = 0;
-  for (; i + CPU_LANES <= row->size; i += CPU_LANES) {
-    add_squares(dtype, row, squares.lanes, i, CPU_CHUNK);
-    add_squares(dtype, row, squares.lanes + CPU_CHUNK, i + CPU_CHUNK, CPU_CHUNK);
+  cpu_span span;
+  for (cpu_span_begin(&span, row->size, CPU_LANES, false); span.size; cpu_span_next(&span)) {
+    const quant_span in = {.x = cpu_span_in(&span, 0, row->x, bytes),
+                           .residual = row->residual ? cpu_span_in(&span, 1, row->residual, bytes) : NULL};
+    for (int64_t i = 0, n = span.size; i < n; i += CPU_LANES) {
+      add_squares(dtype, &in, squares.lanes, i);
+      add_squares(dtype, &in, squares.lanes + CPU_CHUNK, i + CPU_CHUNK);
+    }
   }
-  for (; i < row->size; i += CPU_CHUNK)
-    add_squares(dtype, row, squares.lanes, i, row->size - i < CPU_CHUNK ? row->size - i : CPU_CHUNK);
   return 1.0f / sqrtf(cpu_squares_sum(&squares) / (float)row->size + row->epsilon);
 }
 
-CPU_TEMPLATE void norm_chunk(quant_form form, const quant_row *row, float *values, int64_t first, int64_t n,
-                             bool last) {
+/* For the `last` time: then the residual may be overwritten. */
+CPU_TEMPLATE void norm_chunk(quant_form form, const quant_row *row, const quant_span *in, float *values, int64_t first,
+                             bool last, bool around) {
   float weight[CPU_CHUNK];
-  load_input(form.dtype, row, values, first, n);
-  if (last && row->residual_out)
-    cpu_store_around(form.dtype, row->residual_out, first, values, n, row->residual_around);
-  cpu_load(form.dtype, weight, row->weight, first, n);
+  load_input(form.dtype, in, values, first);
+  if (last && in->residual_out)
+    cpu_store_around(form.dtype, in->residual_out, first, values, CPU_CHUNK, around);
+  cpu_load(form.dtype, weight, in->weight, first, CPU_CHUNK);
   for (int i = 0; i < CPU_CHUNK; i++)
     values[i] = cpu_round(form.dtype, cpu_round(form.dtype, values[i] * row->factor) * weight[i]);
 }
 
 /* ------------------------------------------------------------------------------------------------------------ gate */
 
-CPU_TEMPLATE void gated_chunk(quant_form form, const quant_row *row, float *values, int64_t first, int64_t n,
-                              bool last) {
+CPU_TEMPLATE void gated_chunk(quant_form form, const quant_span *in, float *values, int64_t first) {
   float up[CPU_CHUNK];
-  (void)last;
-  cpu_load_ahead(form.dtype, values, row->x, first, n);
-  cpu_load_ahead(form.dtype, up, row->x, row->size + first, n);
+  cpu_load_ahead(form.dtype, values, in->x, first, CPU_CHUNK);
+  cpu_load_ahead(form.dtype, up, in->up, first, CPU_CHUNK);
   for (int i = 0; i < CPU_CHUNK; i++) {
     float gate = vector_silu(values[i]);
     values[i] = form.is_static ? cpu_round(form.dtype, cpu_round(form.dtype, gate) * up[i]) : gate * up[i];
   }
+}
+
+/* ------------------------------------------------------------------------------------------------------------ both */
+
+/* `begin`: of the elements that the span is of. */
+CPU_TEMPLATE quant_span read_span(quant_form form, cpu_span *span, const quant_row *row, int64_t begin) {
+  const int64_t bytes = cpu_dtype_size(form.dtype);
+  const char *x = (const char *)row->x + begin * bytes;
+  if (form.gated)
+    return (quant_span){.x = cpu_span_in(span, 0, x, bytes), .up = cpu_span_in(span, 1, x + row->size * bytes, bytes)};
+  return (quant_span){.x = cpu_span_in(span, 0, x, bytes),
+                      .residual = row->residual ? cpu_span_in(span, 1, row->residual, bytes) : NULL,
+                      .weight = cpu_span_in(span, 2, row->weight, bytes),
+                      .residual_out = row->residual_out ? cpu_span_out(span, 1, row->residual_out) : NULL};
+}
+
+/* What was written of it, where a padded chunk was the last time. */
+CPU_TEMPLATE void end_span(quant_form form, const cpu_span *span, const quant_row *row) {
+  if (!form.gated && row->residual_out)
+    cpu_span_end(span, 1, row->residual_out, cpu_dtype_size(form.dtype));
+}
+
+/* A chunk of what is quantised. */
+CPU_TEMPLATE void chunk(quant_form form, const quant_row *row, const cpu_span *span, const quant_span *in,
+                        float *values, int64_t first, bool last) {
+  if (form.gated)
+    gated_chunk(form, in, values, first);
+  else
+    norm_chunk(form, row, in, values, first, last, !span->padded && row->residual_around);
 }
 
 /* ----------------------------------------------------------------------------------------------------------- codes */
@@ -97,67 +134,87 @@ static float scale_of(quant_form form, const quant_row *row, float largest) {
   return scale < least ? least : scale;
 }
 
-/* Lanes that are no elements count as 0. */
-CPU_TEMPLATE void find_largest(quant_form form, chunk_fn chunk, const quant_row *row, int32_t *largest, float *kept,
-                               int64_t first, int64_t n) {
-  float values[CPU_CHUNK];
-  chunk(form, row, values, first, n, kept);
-  if (n < CPU_CHUNK)
-    for (int i = 0; i < CPU_CHUNK; i++)
-      values[i] = i < n ? values[i] : 0.0f;
-  cpu_magnitudes(largest, values);
-  if (kept)
-    cpu_copy_float32((char *)kept, (const char *)values);
-}
-
-CPU_TEMPLATE void write_codes(quant_form form, const quant_row *row, const float *values, float scale, float reciprocal,
-                              int64_t first, int64_t n) {
+CPU_TEMPLATE void write_codes(quant_form form, uint8_t *q, const float *values, float scale, float reciprocal,
+                              int64_t first, bool around) {
   float scaled[CPU_CHUNK];
   uint32_t codes[CPU_CHUNK];
   for (int i = 0; i < CPU_CHUNK; i++)
     scaled[i] = form.divided ? values[i] / scale : values[i] * reciprocal;
   if (!form.is_int8) {
-    cpu_store_codes8(cpu_e4m3fn, false, row->q, first, scaled, n, false, row->around);
+    cpu_store_codes8(cpu_e4m3fn, false, q, first, scaled, CPU_CHUNK, false, around);
     return;
   }
   for (int i = 0; i < CPU_CHUNK; i++)
     codes[i] = cpu_int8_code(scaled[i]);
-  cpu_store_codes(row->q, first, codes, n, row->around);
+  cpu_store_codes(q, first, codes, CPU_CHUNK, around);
 }
 
-/* The chunk at `first` of those that end at `end`. */
-CPU_TEMPLATE int64_t in_chunk(int64_t first, int64_t end) {
-  return end - first < CPU_CHUNK ? end - first : CPU_CHUNK;
-}
-
-/* Elements [begin, end), with a scale of their own if that is computed. */
-CPU_TEMPLATE void quantise(quant_form form, chunk_fn chunk, const quant_row *row, int64_t begin, int64_t end,
-                           float *scale) {
-  _Alignas(64) float kept[KEPT];
-  int64_t known = form.is_static ? begin : end - begin < KEPT ? end : begin + KEPT;
-  if (!form.is_static) {
-    int32_t largest[CPU_CHUNK] = {0};
-    int64_t i = begin;
-    for (; i + CPU_CHUNK <= known; i += CPU_CHUNK)
-      find_largest(form, chunk, row, largest, kept + (i - begin), i, CPU_CHUNK);
-    for (; i < end; i += CPU_CHUNK)
-      find_largest(form, chunk, row, largest, i < known ? kept + (i - begin) : NULL, i, in_chunk(i, end));
-    *scale = scale_of(form, row, cpu_largest_magnitude(largest));
+/* The largest magnitude of n elements from `begin` on, of which the first KEPT are kept. */
+CPU_TEMPLATE float find_largest(quant_form form, const quant_row *row, int64_t begin, int64_t n, float *kept) {
+  int32_t largest[CPU_CHUNK] = {0};
+  cpu_span span;
+  for (cpu_span_begin(&span, n, CPU_CHUNK, false); span.size; cpu_span_next(&span)) {
+    const quant_span in = read_span(form, &span, row, begin);
+    const int64_t first = span.first;
+    for (int64_t i = 0, size = span.size; i < size; i += CPU_CHUNK) {
+      float values[CPU_CHUNK];
+      const bool keep = first + i < KEPT;
+      chunk(form, row, &span, &in, values, i, keep);
+      for (int lane = 0; lane < CPU_CHUNK && span.padded; lane++) /* no element behind the last one */
+        values[lane] = lane < span.left ? values[lane] : 0.0f;
+      cpu_magnitudes(largest, values);
+      if (keep)
+        cpu_copy_float32((char *)(kept + first + i), (const char *)values);
+    }
+    if (first < KEPT)
+      end_span(form, &span, row);
   }
+  return cpu_largest_magnitude(largest);
+}
+
+/* n elements from `begin` on, with a scale of their own if that is computed. */
+CPU_TEMPLATE void quantise(quant_form form, const quant_row *row, int64_t begin, int64_t n, float *scale) {
+  _Alignas(64) float kept[KEPT];
+  if (!form.is_static)
+    *scale = scale_of(form, row, find_largest(form, row, begin, n, kept));
   const float by = *scale, reciprocal = 1.0f / by;
-  int64_t i = begin;
-  for (; i + CPU_CHUNK <= known; i += CPU_CHUNK)
-    write_codes(form, row, kept + (i - begin), by, reciprocal, i, CPU_CHUNK);
-  for (; i < known; i += CPU_CHUNK)
-    write_codes(form, row, kept + (i - begin), by, reciprocal, i, in_chunk(i, end));
-  for (; i < end; i += CPU_CHUNK) {
-    float values[CPU_CHUNK];
-    chunk(form, row, values, i, in_chunk(i, end), true);
-    write_codes(form, row, values, by, reciprocal, i, in_chunk(i, end));
+  cpu_span span;
+  for (cpu_span_begin(&span, n, CPU_CHUNK, row->around); span.size; cpu_span_next(&span)) {
+    const quant_span in = read_span(form, &span, row, begin);
+    const int64_t first = span.first;
+    const bool around = span.around;
+    uint8_t *q = (uint8_t *)cpu_span_out(&span, 0, row->q + begin);
+    for (int64_t i = 0, size = span.size; i < size; i += CPU_CHUNK) {
+      float values[CPU_CHUNK];
+      if (!form.is_static && first + i < KEPT)
+        cpu_copy_float32((char *)values, (const char *)(kept + first + i));
+      else
+        chunk(form, row, &span, &in, values, i, true);
+      write_codes(form, q, values, by, reciprocal, i, around);
+    }
+    cpu_span_end(&span, 0, row->q + begin, 1);
+    if (form.is_static || first >= KEPT)
+      end_span(form, &span, row);
   }
 }
 
 /* ------------------------------------------------------------------------------------------------------------ rows */
+
+/* Functions of their own, which several row functions share. */
+static __attribute__((noinline)) float norm_factor_float32(const quant_row *row) {
+  return norm_factor(CPU_FLOAT32, row);
+}
+
+static __attribute__((noinline)) float norm_factor_float16(const quant_row *row) {
+  return norm_factor(CPU_FLOAT16, row);
+}
+
+static __attribute__((noinline)) float norm_factor_bfloat16(const quant_row *row) {
+  return norm_factor(CPU_BFLOAT16, row);
+}
+
+static float (*const norm_factors[CPU_N_DTYPES])(const quant_row *row) = {
+    [CPU_FLOAT32] = norm_factor_float32, [CPU_FLOAT16] = norm_factor_float16, [CPU_BFLOAT16] = norm_factor_bfloat16};
 
 CPU_TEMPLATE void norm_as(quant_form form, const cpu_fused_quant *quant, const cpu_rows *rows) {
   float given = quant->scale;
@@ -171,8 +228,8 @@ CPU_TEMPLATE void norm_as(quant_form form, const cpu_fused_quant *quant, const c
                    .upper_bound = quant->upper_bound,
                    .around = cpu_rows_around(rows, 2),
                    .residual_around = cpu_rows_around(rows, 3)};
-  row.factor = norm_factor(form.dtype, &row);
-  quantise(form, norm_chunk, &row, 0, row.size, form.is_static ? &given : cpu_fused_scales(quant, rows));
+  row.factor = norm_factors[form.dtype](&row);
+  quantise(form, &row, 0, row.size, form.is_static ? &given : cpu_fused_scales(quant, rows));
 }
 
 /* Groups that are no whole chunks make codes that begin anywhere. */
@@ -184,7 +241,7 @@ CPU_TEMPLATE void gated_as(quant_form form, const cpu_fused_quant *quant, const 
                          .upper_bound = quant->upper_bound,
                          .around = cpu_rows_around(rows, 1) && (form.is_static || quant->group % CPU_CHUNK == 0)};
   for (int64_t begin = 0; begin < row.size; begin += quant->group)
-    quantise(form, gated_chunk, &row, begin, begin + quant->group, scales++);
+    quantise(form, &row, begin, quant->group, scales++);
 }
 
 typedef void (*row_fn)(const cpu_fused_quant *quant, const cpu_rows *rows);
@@ -199,9 +256,10 @@ enum { STATIC_FLOAT8, FLOAT8, INT8, N_CODES };
   ROW(type##_norm_static, norm_as, .dtype = dtype_, .is_static = true)                                                 \
   ROW(type##_norm_float8, norm_as, .dtype = dtype_, .divided = true)                                                   \
   ROW(type##_norm_int8, norm_as, .dtype = dtype_, .is_int8 = true)                                                     \
-  ROW(type##_gated_static, gated_as, .dtype = dtype_, .is_static = true)                                               \
-  ROW(type##_gated_float8, gated_as, .dtype = dtype_, .divided = true, .bounded_scale = true)                          \
-  ROW(type##_gated_int8, gated_as, .dtype = dtype_, .is_int8 = true, .divided = true, .bounded_scale = true)
+  ROW(type##_gated_static, gated_as, .dtype = dtype_, .gated = true, .is_static = true)                                \
+  ROW(type##_gated_float8, gated_as, .dtype = dtype_, .gated = true, .divided = true, .bounded_scale = true)           \
+  ROW(type##_gated_int8, gated_as, .dtype = dtype_, .gated = true, .is_int8 = true, .divided = true,                   \
+      .bounded_scale = true)
 ROWS(float32, CPU_FLOAT32)
 ROWS(float16, CPU_FLOAT16)
 ROWS(bfloat16, CPU_BFLOAT16)

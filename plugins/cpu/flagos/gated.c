@@ -3,8 +3,8 @@
  * than the tolerance allows.
  */
 #include "plugins/cpu/gated.h"
-#include "plugins/cpu/flagos/chunk.h"
 #include "plugins/cpu/flagos/lookup.h"
+#include "plugins/cpu/flagos/span.h"
 #include "plugins/cpu/flagos/vector.h"
 #include "plugins/cpu/quantile.h"
 #include "plugins/cpu/rows.h"
@@ -21,7 +21,6 @@ typedef struct gated_job {
   cpu_dtype dtype;
   int64_t size; /* of a row of results */
   parameters p;
-  bool gates_only;         /* rows are CPU_CHUNK gates and, of the same type, their activations */
   const uint16_t *results; /* of the activation, where they are looked up */
 } gated_job;
 
@@ -34,21 +33,26 @@ typedef float (*product_fn)(cpu_dtype dtype, const parameters *p, float gate, fl
 /* Gates, then factors; the other way round; or both in turn. */
 typedef enum layout { HALVES, SWAPPED_HALVES, INTERLEAVED } layout;
 
-typedef struct gated_kernel {
+/* What decides on the instructions. */
+typedef struct gated_form {
   layout order;
-  gate_fn gate;
+  gate_fn gate; /* NULL: it is looked up */
   product_fn product;
-} gated_kernel;
+} gated_form;
 
-/* Of pairs in turn, n <= CPU_CHUNK from pair `first` on, what comes first and what second; further places are 0. */
-CPU_TEMPLATE void take_apart(cpu_dtype dtype, char *gates, char *ups, const void *x, int64_t first, int64_t n) {
-  const int64_t pair = 2 * cpu_dtype_size(dtype);
-  const char *from = (const char *)x + first * pair;
-  char part[2 * CPU_CHUNK * sizeof(float)] = {0};
-  cpu_fetch_ahead(dtype, x, 2 * first, n);
-  cpu_fetch_ahead(dtype, x, 2 * first + CPU_CHUNK, n);
-  if (n < CPU_CHUNK)
-    from = memcpy(part, from, (size_t)(n * pair));
+/* An activation as ops have it. */
+typedef struct gated_function {
+  cpu_row_fn row;
+  lookup_table *tables; /* LOOKUP_TABLES; NULL: the activation is always computed */
+  cpu_row_fn looked_up; /* as `row` */
+  cpu_row_fn gates;     /* rows of CPU_CHUNK gates and, of the same type, their activations */
+} gated_function;
+
+/* Of pairs in turn, a chunk from pair `first` on, what comes first and what second. */
+CPU_TEMPLATE void take_apart(cpu_dtype dtype, char *gates, char *ups, const char *x, int64_t first) {
+  const char *from = x + 2 * first * cpu_dtype_size(dtype);
+  cpu_fetch_ahead(dtype, x, 2 * first, CPU_CHUNK);
+  cpu_fetch_ahead(dtype, x, 2 * first + CPU_CHUNK, CPU_CHUNK);
   for (int i = 0; i < CPU_CHUNK && dtype == CPU_FLOAT32; i++) {
     ((cpu_element32 *)gates)[i] = ((const cpu_element32 *)from)[2 * i];
     ((cpu_element32 *)ups)[i] = ((const cpu_element32 *)from)[2 * i + 1];
@@ -59,52 +63,78 @@ CPU_TEMPLATE void take_apart(cpu_dtype dtype, char *gates, char *ups, const void
   }
 }
 
-CPU_TEMPLATE void chunk(cpu_dtype dtype, gated_kernel kernel, const parameters *p, const uint16_t *results,
-                        const void *x, void *out, int64_t size, int64_t first, int64_t n, bool around) {
+/* `ups`: not of the interleaved order. */
+CPU_TEMPLATE void chunk(cpu_dtype dtype, gated_form form, const parameters *p, const uint16_t *results,
+                        const char *gates, const char *ups, char *out, int64_t first, bool around) {
   float gate[CPU_CHUNK], up[CPU_CHUNK];
   char apart[2][sizeof gate], found[LOOKUP_BYTES];
-  const int64_t bytes = size * cpu_dtype_size(dtype);
-  const char *gates = kernel.order == SWAPPED_HALVES ? (const char *)x + bytes : x,
-             *ups = kernel.order == HALVES ? (const char *)x + bytes : x;
   int64_t at = first;
-  if (kernel.order == INTERLEAVED) {
-    take_apart(dtype, apart[0], apart[1], x, first, n);
+  if (form.order == INTERLEAVED) {
+    take_apart(dtype, apart[0], apart[1], gates, first);
     gates = apart[0];
     ups = apart[1];
     at = 0;
   } else {
-    cpu_fetch_ahead(dtype, gates, at, n);
-    cpu_fetch_ahead(dtype, ups, at, n);
+    cpu_fetch_ahead(dtype, gates, at, CPU_CHUNK);
+    cpu_fetch_ahead(dtype, ups, at, CPU_CHUNK);
   }
-  if (!kernel.gate) {
-    lookup_chunk(results, found, gates, at, n);
+  if (!form.gate) {
+    lookup_chunk(results, found, gates + at * (int64_t)sizeof *results);
     cpu_widen(dtype, gate, found);
   } else {
-    cpu_load(dtype, gate, gates, at, n);
+    cpu_load(dtype, gate, gates, at, CPU_CHUNK);
   }
-  cpu_load(dtype, up, ups, at, n);
-  for (int i = 0; i < CPU_CHUNK && kernel.gate; i++)
-    gate[i] = kernel.gate(dtype, p, gate[i]);
+  cpu_load(dtype, up, ups, at, CPU_CHUNK);
+  for (int i = 0; i < CPU_CHUNK && form.gate; i++)
+    gate[i] = form.gate(dtype, p, gate[i]);
   for (int i = 0; i < CPU_CHUNK; i++)
-    gate[i] = kernel.product(dtype, p, gate[i], up[i]);
-  cpu_store_around(dtype, out, first, gate, n, around);
+    gate[i] = form.product(dtype, p, gate[i], up[i]);
+  cpu_store_around(dtype, out, first, gate, CPU_CHUNK, around);
 }
 
-CPU_TEMPLATE void row_of(cpu_dtype dtype, gated_kernel kernel, const gated_job *job, const parameters *attributes,
+CPU_TEMPLATE void row_of(cpu_dtype dtype, gated_form form, const gated_job *job, const parameters *attributes,
                          const cpu_rows *rows) {
   const parameters p = *attributes;
   const uint16_t *results = job->results;
-  const int64_t size = job->size;
-  bool around = cpu_rows_around(rows, 1);
-  int64_t i = 0;
-  for (; i + CPU_CHUNK <= size; i += CPU_CHUNK)
-    chunk(dtype, kernel, &p, results, rows->at[0], rows->at[1], size, i, CPU_CHUNK, around);
-  if (i < size)
-    chunk(dtype, kernel, &p, results, rows->at[0], rows->at[1], size, i, size - i, false);
+  const int64_t bytes = cpu_dtype_size(dtype), of_gate = form.order == INTERLEAVED ? 2 * bytes : bytes;
+  const char *x = rows->at[0], *behind = x + job->size * bytes;
+  cpu_span span;
+  for (cpu_span_begin(&span, job->size, CPU_CHUNK, cpu_rows_around(rows, 1)); span.size; cpu_span_next(&span)) {
+    const char *gates = cpu_span_in(&span, 0, form.order == SWAPPED_HALVES ? behind : x, of_gate);
+    const char *ups =
+        form.order == INTERLEAVED ? NULL : cpu_span_in(&span, 1, form.order == HALVES ? behind : x, bytes);
+    char *out = cpu_span_out(&span, 0, rows->at[1]);
+    const bool around = span.around;
+    for (int64_t i = 0, n = span.size; i < n; i += CPU_CHUNK)
+      chunk(dtype, form, &p, results, gates, ups, out, i, around);
+    cpu_span_end(&span, 0, rows->at[1], bytes);
+  }
+}
+
+/* The row function of an activation that is computed; `p` is the job's or the row's. */
+CPU_TEMPLATE void row(gated_form form, const gated_job *job, const parameters *p, const cpu_rows *rows) {
+  if (job->dtype == CPU_FLOAT32)
+    row_of(CPU_FLOAT32, form, job, p, rows);
+  else if (job->dtype == CPU_FLOAT16)
+    row_of(CPU_FLOAT16, form, job, p, rows);
+  else
+    row_of(CPU_BFLOAT16, form, job, p, rows);
+}
+
+CPU_TEMPLATE void halves_row(gate_fn gate, product_fn product, const gated_job *job, const cpu_rows *rows) {
+  row((gated_form){HALVES, gate, product}, job, &job->p, rows);
+}
+
+/* The same of one that is looked up, whichever that is. */
+CPU_TEMPLATE void looked_up_row(layout order, product_fn product, const gated_job *job, const cpu_rows *rows) {
+  if (job->dtype == CPU_FLOAT16)
+    row_of(CPU_FLOAT16, (gated_form){order, NULL, product}, job, &job->p, rows);
+  else
+    row_of(CPU_BFLOAT16, (gated_form){order, NULL, product}, job, &job->p, rows);
 }
 
 /* Not by cpu_store, which may make 0 of what is smaller than a normal number: a factor can make more of it. */
-CPU_TEMPLATE void gates_of(cpu_dtype dtype, gate_fn function, const parameters *p, const cpu_rows *rows) {
+CPU_TEMPLATE void gates_as(cpu_dtype dtype, gate_fn function, const parameters *p, const cpu_rows *rows) {
   float values[CPU_CHUNK];
   uint16_t *out = rows->at[1];
   cpu_load(dtype, values, rows->at[0], 0, CPU_CHUNK);
@@ -116,41 +146,25 @@ CPU_TEMPLATE void gates_of(cpu_dtype dtype, gate_fn function, const parameters *
     out[i] = (uint16_t)(fl_float_bits(values[i]) >> 16);
 }
 
-/* The row function of an activation. */
-CPU_TEMPLATE void row(gated_kernel kernel, const gated_job *job, const parameters *p, const cpu_rows *rows) {
-  const gated_kernel looked_up = {kernel.order, NULL, kernel.product};
-  if (job->dtype == CPU_FLOAT32)
-    row_of(CPU_FLOAT32, kernel, job, p, rows);
-  else if (job->gates_only && job->dtype == CPU_FLOAT16)
-    gates_of(CPU_FLOAT16, kernel.gate, p, rows);
-  else if (job->gates_only)
-    gates_of(CPU_BFLOAT16, kernel.gate, p, rows);
-  else if (job->results && job->dtype == CPU_FLOAT16)
-    row_of(CPU_FLOAT16, looked_up, job, p, rows);
-  else if (job->results)
-    row_of(CPU_BFLOAT16, looked_up, job, p, rows);
-  else if (job->dtype == CPU_FLOAT16)
-    row_of(CPU_FLOAT16, kernel, job, p, rows);
+CPU_TEMPLATE void gates_row(gate_fn function, const gated_job *job, const cpu_rows *rows) {
+  if (job->dtype == CPU_FLOAT16)
+    gates_as(CPU_FLOAT16, function, &job->p, rows);
   else
-    row_of(CPU_BFLOAT16, kernel, job, p, rows);
+    gates_as(CPU_BFLOAT16, function, &job->p, rows);
 }
 
-CPU_TEMPLATE void halves_row(gate_fn gate, product_fn product, const gated_job *job, const cpu_rows *rows) {
-  row((gated_kernel){HALVES, gate, product}, job, &job->p, rows);
-}
-
-/* x is the call's first value, out its last. `tables`: NULL where activations are always computed. */
-static fl_status gated(fl_call *call, cpu_row_fn row_function, parameters p, lookup_table *tables) {
+/* x is the call's first value, out its last. */
+static fl_status gated(fl_call *call, const gated_function *function, parameters p) {
   DLTensor *x = cpu_tensor(call, 0), *out = cpu_tensor(call, call->count - 1), *const tensors[] = {x, out};
-  const gated_job of_gates = {cpu_dtype_of(x), CPU_CHUNK, p, true, NULL};
-  const lookup_function computed = {of_gates.dtype, row_function, &of_gates, &p, sizeof p};
-  const cpu_rows rows = cpu_rows_begin(2, tensors);
-  gated_job job = {of_gates.dtype, x->shape[x->ndim - 1] / 2, p, false, NULL};
+  gated_job job = {.dtype = cpu_dtype_of(x), .size = x->shape[x->ndim - 1] / 2, .p = p};
   if (job.dtype == CPU_OTHER)
     return cpu_wrong_type(call, "x");
-  job.results = lookup_results(tables, &computed, rows.left * job.size);
+  const lookup_function computed = {job.dtype, function->gates, &job, &p, sizeof p};
+  const cpu_rows rows = cpu_rows_begin(2, tensors);
+  job.results = lookup_results(function->tables, &computed, rows.left * job.size);
   int64_t bytes = job.size * cpu_dtype_size(job.dtype);
-  return cpu_rows_walk(&rows, (cpu_row_cost){3 * bytes * (job.results ? 1 : CPU_WORK_EXP), bytes}, row_function, &job);
+  return cpu_rows_walk(&rows, (cpu_row_cost){3 * bytes * (job.results ? 1 : CPU_WORK_EXP), bytes},
+                       job.results ? function->looked_up : function->row, &job);
 }
 
 CPU_TEMPLATE float multiply(cpu_dtype dtype, const parameters *p, float gate, float up) {
@@ -159,32 +173,46 @@ CPU_TEMPLATE float multiply(cpu_dtype dtype, const parameters *p, float gate, fl
   return gate * up;
 }
 
+static void looked_up_halves_row(const void *job, const cpu_rows *rows) {
+  looked_up_row(HALVES, multiply, job, rows);
+}
+
 CPU_TEMPLATE float silu(cpu_dtype dtype, const parameters *p, float gate) {
   (void)p;
   return cpu_round(dtype, vector_silu(gate));
 }
 
-static lookup_table silu_tables[LOOKUP_TABLES];
-
 static void silu_row(const void *job, const cpu_rows *rows) {
   halves_row(silu, multiply, job, rows);
 }
 
+static void silu_gates(const void *job, const cpu_rows *rows) {
+  gates_row(silu, job, rows);
+}
+
+static lookup_table silu_tables[LOOKUP_TABLES];
+
 /* silu_and_mul(x) -> out */
 fl_status cpu_flagos_silu_and_mul(void *self, fl_call *call) {
+  static const gated_function function = {silu_row, silu_tables, looked_up_halves_row, silu_gates};
   (void)self;
-  return gated(call, silu_row, (parameters){0}, silu_tables);
+  return gated(call, &function, (parameters){0});
 }
 
 static void swapped_silu_row(const void *user, const cpu_rows *rows) {
   const gated_job *job = user;
-  row((gated_kernel){SWAPPED_HALVES, silu, multiply}, job, &job->p, rows);
+  row((gated_form){SWAPPED_HALVES, silu, multiply}, job, &job->p, rows);
+}
+
+static void looked_up_swapped_row(const void *job, const cpu_rows *rows) {
+  looked_up_row(SWAPPED_HALVES, multiply, job, rows);
 }
 
 /* mul_and_silu(x) -> out */
 static fl_status mul_and_silu(void *self, fl_call *call) {
+  static const gated_function function = {swapped_silu_row, silu_tables, looked_up_swapped_row, silu_gates};
   (void)self;
-  return gated(call, swapped_silu_row, (parameters){0}, silu_tables);
+  return gated(call, &function, (parameters){0});
 }
 
 CPU_TEMPLATE float gelu(cpu_dtype dtype, const parameters *p, float gate) {
@@ -192,31 +220,39 @@ CPU_TEMPLATE float gelu(cpu_dtype dtype, const parameters *p, float gate) {
   return cpu_round(dtype, vector_gelu(gate));
 }
 
+static void gelu_row(const void *job, const cpu_rows *rows) {
+  halves_row(gelu, multiply, job, rows);
+}
+
+static void gelu_gates(const void *job, const cpu_rows *rows) {
+  gates_row(gelu, job, rows);
+}
+
 CPU_TEMPLATE float gelu_tanh(cpu_dtype dtype, const parameters *p, float gate) {
   (void)p;
   return cpu_round(dtype, vector_gelu_tanh(gate));
-}
-
-static lookup_table gelu_tables[LOOKUP_TABLES], gelu_tanh_tables[LOOKUP_TABLES];
-
-static void gelu_row(const void *job, const cpu_rows *rows) {
-  halves_row(gelu, multiply, job, rows);
 }
 
 static void gelu_tanh_row(const void *job, const cpu_rows *rows) {
   halves_row(gelu_tanh, multiply, job, rows);
 }
 
+static void gelu_tanh_gates(const void *job, const cpu_rows *rows) {
+  gates_row(gelu_tanh, job, rows);
+}
+
 static bool is_tanh(const fl_value *approximate) {
   return !strcmp(approximate->v.s, "tanh");
 }
 
+static lookup_table gelu_tables[LOOKUP_TABLES], gelu_tanh_tables[LOOKUP_TABLES];
+
 /* gelu_and_mul(x, approximate) -> out */
 fl_status cpu_flagos_gelu_and_mul(void *self, fl_call *call) {
+  static const gated_function by_erf = {gelu_row, gelu_tables, looked_up_halves_row, gelu_gates},
+                              by_tanh = {gelu_tanh_row, gelu_tanh_tables, looked_up_halves_row, gelu_tanh_gates};
   (void)self;
-  if (is_tanh(&call->values[1]))
-    return gated(call, gelu_tanh_row, (parameters){0}, gelu_tanh_tables);
-  return gated(call, gelu_row, (parameters){0}, gelu_tables);
+  return gated(call, is_tanh(&call->values[1]) ? &by_tanh : &by_erf, (parameters){0});
 }
 
 /* g sigmoid(alpha g), rounded at each step, of the clamped gate. `plain`: alpha is 1, and what is NaN makes the product
@@ -231,8 +267,16 @@ CPU_TEMPLATE float clamped_gate(cpu_dtype dtype, const parameters *p, float gate
   return clamp_and_gate(dtype, p, false, gate);
 }
 
+static void clamped_gates(const void *job, const cpu_rows *rows) {
+  gates_row(clamped_gate, job, rows);
+}
+
 CPU_TEMPLATE float plain_clamped_gate(cpu_dtype dtype, const parameters *p, float gate) {
   return clamp_and_gate(dtype, p, true, gate);
+}
+
+static void plain_clamped_gates(const void *job, const cpu_rows *rows) {
+  gates_row(plain_clamped_gate, job, rows);
 }
 
 /* The factor is clamped, too, and shifted by beta; if that is 0, there is nothing to round. */
@@ -240,22 +284,35 @@ CPU_TEMPLATE float multiply_clamped(cpu_dtype dtype, const parameters *p, float 
   return gate * vector_clamp(up, cpu_round(dtype, p->limit));
 }
 
+static void looked_up_clamped_row(const void *job, const cpu_rows *rows) {
+  looked_up_row(HALVES, multiply_clamped, job, rows);
+}
+
 CPU_TEMPLATE float multiply_shifted(cpu_dtype dtype, const parameters *p, float gate, float up) {
   return gate * cpu_round(dtype, vector_clamp(up, cpu_round(dtype, p->limit)) + p->beta);
 }
 
-static lookup_table swigluoai_tables[LOOKUP_TABLES], clamped_silu_tables[LOOKUP_TABLES];
+static void looked_up_shifted_row(const void *job, const cpu_rows *rows) {
+  looked_up_row(HALVES, multiply_shifted, job, rows);
+}
 
 static void swigluoai_row(const void *user, const cpu_rows *rows) {
   const gated_job *job = user;
-  row((gated_kernel){INTERLEAVED, clamped_gate, multiply_shifted}, job, &job->p, rows);
+  row((gated_form){INTERLEAVED, clamped_gate, multiply_shifted}, job, &job->p, rows);
 }
+
+static void looked_up_swigluoai_row(const void *job, const cpu_rows *rows) {
+  looked_up_row(INTERLEAVED, multiply_shifted, job, rows);
+}
+
+static lookup_table swigluoai_tables[LOOKUP_TABLES], clamped_silu_tables[LOOKUP_TABLES];
 
 /* swigluoai_and_mul(x, alpha, limit) -> out */
 fl_status cpu_flagos_swigluoai_and_mul(void *self, fl_call *call) {
+  static const gated_function function = {swigluoai_row, swigluoai_tables, looked_up_swigluoai_row, clamped_gates};
   (void)self;
-  const parameters p = {.alpha = (float)call->values[1].v.f, .beta = 1.0f, .limit = (float)call->values[2].v.f};
-  return gated(call, swigluoai_row, p, swigluoai_tables);
+  return gated(call, &function,
+               (parameters){.alpha = (float)call->values[1].v.f, .beta = 1.0f, .limit = (float)call->values[2].v.f});
 }
 
 static void silu_with_clamp_row(const void *job, const cpu_rows *rows) {
@@ -268,11 +325,13 @@ static void plain_silu_with_clamp_row(const void *job, const cpu_rows *rows) {
 
 /* silu_and_mul_with_clamp(x, limit, alpha, beta) -> out */
 static fl_status silu_and_mul_with_clamp(void *self, fl_call *call) {
+  static const gated_function any = {silu_with_clamp_row, clamped_silu_tables, looked_up_shifted_row, clamped_gates},
+                              plain = {plain_silu_with_clamp_row, clamped_silu_tables, looked_up_clamped_row,
+                                       plain_clamped_gates};
   const fl_value *values = call->values;
   const parameters p = {.limit = (float)values[1].v.f, .alpha = (float)values[2].v.f, .beta = (float)values[3].v.f};
-  bool plain = p.alpha == 1.0f && p.beta == 0.0f;
   (void)self;
-  return gated(call, plain ? plain_silu_with_clamp_row : silu_with_clamp_row, p, clamped_silu_tables);
+  return gated(call, p.alpha == 1.0f && p.beta == 0.0f ? &plain : &any, p);
 }
 
 CPU_TEMPLATE float fatrelu(cpu_dtype dtype, const parameters *p, float gate) {
@@ -286,24 +345,30 @@ static void fatrelu_row(const void *job, const cpu_rows *rows) {
 
 /* fatrelu_and_mul(x, threshold) -> out */
 static fl_status fatrelu_and_mul(void *self, fl_call *call) {
+  static const gated_function function = {.row = fatrelu_row};
   (void)self;
-  return gated(call, fatrelu_row, (parameters){.limit = (float)call->values[1].v.f}, NULL);
+  return gated(call, &function, (parameters){.limit = (float)call->values[1].v.f});
 }
 
 CPU_TEMPLATE float swiglustep(cpu_dtype dtype, const parameters *p, float gate) {
   return vector_clamp_above(silu(dtype, p, gate), cpu_round(dtype, p->limit));
 }
 
-static lookup_table swiglustep_tables[LOOKUP_TABLES];
-
 static void swiglustep_row(const void *job, const cpu_rows *rows) {
   halves_row(swiglustep, multiply_clamped, job, rows);
 }
 
+static void swiglustep_gates(const void *job, const cpu_rows *rows) {
+  gates_row(swiglustep, job, rows);
+}
+
+static lookup_table swiglustep_tables[LOOKUP_TABLES];
+
 /* swiglustep_and_mul(x, limit) -> out */
 fl_status cpu_flagos_swiglustep_and_mul(void *self, fl_call *call) {
+  static const gated_function function = {swiglustep_row, swiglustep_tables, looked_up_clamped_row, swiglustep_gates};
   (void)self;
-  return gated(call, swiglustep_row, (parameters){.limit = (float)call->values[1].v.f}, swiglustep_tables);
+  return gated(call, &function, (parameters){.limit = (float)call->values[1].v.f});
 }
 
 /* Not rounded: never looked up. */
@@ -327,13 +392,14 @@ static void situ_limited_row(const void *job, const cpu_rows *rows) {
 
 /* situ_and_mul(x, beta, linear_beta) -> out */
 static fl_status situ_and_mul(void *self, fl_call *call) {
+  static const gated_function any = {.row = situ_row}, limited = {.row = situ_limited_row};
   const fl_value *linear_beta = &call->values[2];
   parameters p = {.beta = (float)call->values[1].v.f};
   (void)self;
   if (linear_beta->type != FL_FLOAT)
-    return gated(call, situ_row, p, NULL);
+    return gated(call, &any, p);
   p.limit = (float)linear_beta->v.f;
-  return gated(call, situ_limited_row, p, NULL);
+  return gated(call, &limited, p);
 }
 
 /* --------------------------------------------------------------------------------------------- gelu_and_mul_sparse */
@@ -397,19 +463,20 @@ static parameters cut_of_row(const gated_job *job, const void *x) {
 
 static void sparse_row(const void *user, const cpu_rows *rows) {
   const parameters p = cut_of_row(user, rows->at[0]);
-  row((gated_kernel){HALVES, sparse_gelu, multiply}, user, &p, rows);
+  row((gated_form){HALVES, sparse_gelu, multiply}, user, &p, rows);
 }
 
 static void sparse_tanh_row(const void *user, const cpu_rows *rows) {
   const parameters p = cut_of_row(user, rows->at[0]);
-  row((gated_kernel){HALVES, sparse_gelu_tanh, multiply}, user, &p, rows);
+  row((gated_form){HALVES, sparse_gelu_tanh, multiply}, user, &p, rows);
 }
 
 /* gelu_and_mul_sparse(x, activation_sparsity, approximate) -> out */
 static fl_status gelu_and_mul_sparse(void *self, fl_call *call) {
-  const parameters quantile = {.limit = cpu_normal_quantile(call->values[1].v.f)};
+  static const gated_function by_erf = {.row = sparse_row}, by_tanh = {.row = sparse_tanh_row};
   (void)self;
-  return gated(call, is_tanh(&call->values[2]) ? sparse_tanh_row : sparse_row, quantile, NULL);
+  return gated(call, is_tanh(&call->values[2]) ? &by_tanh : &by_erf,
+               (parameters){.limit = cpu_normal_quantile(call->values[1].v.f)});
 }
 
 static const fl_impl ops[] = {

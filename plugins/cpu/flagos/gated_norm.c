@@ -2,6 +2,7 @@
  * RMS norms with a gate. What is normalised, x times the activated gate, may cost an exp for each element: one pass
  * over a piece of a group computes it, adds up its squares and keeps it for the pass that scales it.
  */
+#include "plugins/cpu/flagos/span.h"
 #include "plugins/cpu/flagos/squares.h"
 #include "plugins/cpu/flagos/vector.h"
 #include "plugins/cpu/normalisation.h"
@@ -30,34 +31,41 @@ typedef struct gated_form {
   step step;
 } gated_form;
 
-CPU_TEMPLATE void multiply_by_gate(gated_form form, const gated_row *row, float *values, int64_t first, int64_t n) {
+CPU_TEMPLATE void multiply_by_gate(gated_form form, float *values, const char *gates, int64_t first) {
   float gate[CPU_CHUNK];
   if (form.step != SILU && form.step != SIGMOID)
     return;
-  cpu_load_ahead(form.dtype, gate, row->gate, first, n);
+  cpu_load_ahead(form.dtype, gate, gates, first, CPU_CHUNK);
   for (int i = 0; i < CPU_CHUNK; i++)
     values[i] *= form.step == SILU ? vector_silu(gate[i]) : vector_sigmoid(gate[i]);
 }
 
-/* ------------------------------------------------------------------------------------------------------- first pass */
-
-CPU_TEMPLATE void begin_chunk(gated_form form, const gated_row *row, float *restrict kept, float *restrict lanes,
-                              int64_t first, int64_t n) {
-  float values[CPU_CHUNK];
-  cpu_load_ahead(form.dtype, values, row->x, first, n);
-  multiply_by_gate(form, row, values, first, n);
-  cpu_squares_add_chunk(lanes, values);
-  cpu_copy_float32((char *)kept, (const char *)values);
+/* Of the gates of a row those from element `first` on, as far as they are in the span. */
+CPU_TEMPLATE const char *gates_in(gated_form form, cpu_span *span, const gated_row *row, int64_t first) {
+  const int64_t bytes = cpu_dtype_size(form.dtype);
+  if (form.step != SILU && form.step != SIGMOID)
+    return NULL;
+  return cpu_span_in(span, 1, (const char *)row->gate + first * bytes, bytes);
 }
 
-CPU_TEMPLATE void begin(gated_form form, const gated_row *given, float *restrict kept, float *restrict lanes,
-                        int64_t first, int64_t n) {
-  const gated_row row = *given;
-  int64_t i = 0;
-  for (; i + CPU_CHUNK <= n; i += CPU_CHUNK)
-    begin_chunk(form, &row, kept + i, lanes, first + i, CPU_CHUNK);
-  if (i < n)
-    begin_chunk(form, &row, kept + i, lanes, first + i, n - i);
+/* ------------------------------------------------------------------------------------------------------- first pass */
+
+CPU_TEMPLATE void begin(gated_form form, const gated_row *row, float *kept, float *restrict lanes, int64_t first,
+                        int64_t n) {
+  const int64_t bytes = cpu_dtype_size(form.dtype);
+  cpu_span span;
+  for (cpu_span_begin(&span, n, CPU_CHUNK, false); span.size; cpu_span_next(&span)) {
+    const char *x = cpu_span_in(&span, 0, (const char *)row->x + first * bytes, bytes);
+    const char *gates = gates_in(form, &span, row, first);
+    float *restrict keep = kept + span.first;
+    for (int64_t i = 0, size = span.size; i < size; i += CPU_CHUNK) {
+      float values[CPU_CHUNK];
+      cpu_load_ahead(form.dtype, values, x, i, CPU_CHUNK);
+      multiply_by_gate(form, values, gates, i);
+      cpu_squares_add_chunk(lanes, values);
+      cpu_copy_float32((char *)(keep + i), (const char *)values);
+    }
+  }
 }
 
 CPU_TEMPLATE void begin_as(cpu_dtype dtype, const gated_row *row, float *kept, float *lanes, int64_t first, int64_t n) {
@@ -71,34 +79,39 @@ CPU_TEMPLATE void begin_as(cpu_dtype dtype, const gated_row *row, float *kept, f
 
 /* ------------------------------------------------------------------------------------------------------ second pass */
 
-CPU_TEMPLATE void end_chunk(gated_form form, const gated_row *row, const float *kept, float scale, int64_t first,
-                            int64_t n) {
-  float values[CPU_CHUNK], weight[CPU_CHUNK];
-  for (int i = 0; i < CPU_CHUNK; i++) {
-    values[i] = kept[i] * scale;
-    if (form.step == ROUNDING)
-      values[i] = cpu_round(form.dtype, values[i]);
+CPU_TEMPLATE void end(gated_form form, const gated_row *row, const float *kept, float scale, int64_t first, int64_t n) {
+  const int64_t bytes = cpu_dtype_size(form.dtype), weight_bytes = cpu_dtype_size(form.weight_dtype);
+  const bool in_float = row->out_dtype == CPU_FLOAT32, weighted = form.weight_dtype != CPU_OTHER;
+  const int64_t out_bytes = in_float ? (int64_t)sizeof(float) : bytes;
+  char *row_out = (char *)row->out + first * out_bytes;
+  cpu_span span;
+  for (cpu_span_begin(&span, n, CPU_CHUNK, row->around); span.size; cpu_span_next(&span)) {
+    const char *gates = gates_in(form, &span, row, first), *weight = NULL;
+    const float *keep = kept + span.first;
+    const bool around = span.around;
+    char *out = cpu_span_out(&span, 0, row_out);
+    if (weighted)
+      weight = cpu_span_in(&span, 2, (const char *)row->weight + first * weight_bytes, weight_bytes);
+    for (int64_t i = 0, size = span.size; i < size; i += CPU_CHUNK) {
+      float values[CPU_CHUNK], weights[CPU_CHUNK];
+      for (int lane = 0; lane < CPU_CHUNK; lane++) {
+        values[lane] = keep[i + lane] * scale;
+        if (form.step == ROUNDING)
+          values[lane] = cpu_round(form.dtype, values[lane]);
+      }
+      if (weighted) {
+        cpu_load_other(form.dtype, form.weight_dtype, weights, weight, i, CPU_CHUNK);
+        for (int lane = 0; lane < CPU_CHUNK; lane++)
+          values[lane] *= weights[lane];
+      }
+      multiply_by_gate(form, values, gates, i);
+      if (in_float)
+        cpu_store_around(CPU_FLOAT32, out, i, values, CPU_CHUNK, around);
+      else
+        cpu_store_around(form.dtype, out, i, values, CPU_CHUNK, around);
+    }
+    cpu_span_end(&span, 0, row_out, out_bytes);
   }
-  if (form.weight_dtype != CPU_OTHER) {
-    cpu_load_other(form.dtype, form.weight_dtype, weight, row->weight, first, n);
-    for (int i = 0; i < CPU_CHUNK; i++)
-      values[i] *= weight[i];
-  }
-  multiply_by_gate(form, row, values, first, n);
-  if (row->out_dtype == CPU_FLOAT32)
-    cpu_store_around(CPU_FLOAT32, row->out, first, values, n, row->around);
-  else
-    cpu_store_around(form.dtype, row->out, first, values, n, row->around);
-}
-
-CPU_TEMPLATE void end(gated_form form, const gated_row *given, const float *kept, float scale, int64_t first,
-                      int64_t n) {
-  const gated_row row = *given;
-  int64_t i = 0;
-  for (; i + CPU_CHUNK <= n; i += CPU_CHUNK)
-    end_chunk(form, &row, kept + i, scale, first + i, CPU_CHUNK);
-  if (i < n)
-    end_chunk(form, &row, kept + i, scale, first + i, n - i);
 }
 
 CPU_TEMPLATE void end_with(cpu_dtype dtype, cpu_dtype weight_dtype, const gated_row *row, const float *kept,

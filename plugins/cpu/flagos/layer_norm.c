@@ -2,7 +2,7 @@
  * Layer norm: the mean, then the mean of squares of what lies around it, as the definition has it, so that values far
  * from 0 lose nothing. Additions are those of independent lanes in a fixed order: the same bits every time.
  */
-#include "plugins/cpu/flagos/chunk.h"
+#include "plugins/cpu/flagos/span.h"
 #include "plugins/cpu/flagos/squares.h"
 #include "plugins/cpu/normalisation.h"
 #include "plugins/cpu/rows.h"
@@ -49,26 +49,39 @@ CPU_TEMPLATE float variance_of(cpu_dtype dtype, const void *x, int64_t size, flo
   return cpu_squares_sum(&squares) / (float)size;
 }
 
-CPU_TEMPLATE void normalise_chunk(cpu_dtype dtype, cpu_dtype weight_dtype, const cpu_layer_norm *norm, const void *x,
-                                  void *out, float mean, float scale, int64_t first, int64_t n, bool around) {
-  float values[CPU_CHUNK], other[CPU_CHUNK];
-  cpu_load(dtype, values, x, first, n);
-  for (int i = 0; i < CPU_CHUNK; i++)
-    values[i] = (values[i] - mean) * scale;
-  if (norm->weight) {
-    cpu_load_other(dtype, weight_dtype, other, fl_data(norm->weight), first, n);
-    if (norm->from_one)
+CPU_TEMPLATE void scale_row(cpu_dtype dtype, cpu_dtype weight_dtype, const cpu_layer_norm *norm, const void *of,
+                            void *results, float mean, float scale, bool may_go_around) {
+  const int64_t bytes = cpu_dtype_size(dtype), weight_bytes = cpu_dtype_size(weight_dtype);
+  const bool from_one = norm->from_one;
+  cpu_span span;
+  for (cpu_span_begin(&span, norm->hidden, CPU_CHUNK, may_go_around); span.size; cpu_span_next(&span)) {
+    const char *x = cpu_span_in(&span, 0, of, bytes);
+    const char *weight = norm->weight ? cpu_span_in(&span, 1, fl_data(norm->weight), weight_bytes) : NULL;
+    const char *bias = norm->bias ? cpu_span_in(&span, 2, fl_data(norm->bias), weight_bytes) : NULL;
+    char *out = cpu_span_out(&span, 0, results);
+    const bool around = span.around;
+    for (int64_t first = 0, n = span.size; first < n; first += CPU_CHUNK) {
+      float values[CPU_CHUNK], other[CPU_CHUNK];
+      cpu_load(dtype, values, x, first, CPU_CHUNK);
       for (int i = 0; i < CPU_CHUNK; i++)
-        other[i] = cpu_round(weight_dtype, other[i] + 1.0f);
-    for (int i = 0; i < CPU_CHUNK; i++)
-      values[i] *= other[i];
+        values[i] = (values[i] - mean) * scale;
+      if (weight) {
+        cpu_load_other(dtype, weight_dtype, other, weight, first, CPU_CHUNK);
+        if (from_one)
+          for (int i = 0; i < CPU_CHUNK; i++)
+            other[i] = cpu_round(weight_dtype, other[i] + 1.0f);
+        for (int i = 0; i < CPU_CHUNK; i++)
+          values[i] *= other[i];
+      }
+      if (bias) {
+        cpu_load_other(dtype, weight_dtype, other, bias, first, CPU_CHUNK);
+        for (int i = 0; i < CPU_CHUNK; i++)
+          values[i] += other[i];
+      }
+      cpu_store_around(dtype, out, first, values, CPU_CHUNK, around);
+    }
+    cpu_span_end(&span, 0, results, bytes);
   }
-  if (norm->bias) {
-    cpu_load_other(dtype, weight_dtype, other, fl_data(norm->bias), first, n);
-    for (int i = 0; i < CPU_CHUNK; i++)
-      values[i] += other[i];
-  }
-  cpu_store_around(dtype, out, first, values, n, around);
 }
 
 CPU_TEMPLATE void add(cpu_dtype dtype, void *sum, const void *x, const void *y, int64_t size) {
@@ -93,12 +106,7 @@ CPU_TEMPLATE void normalise(cpu_dtype dtype, cpu_dtype weight_dtype, const cpu_l
   }
   float mean = mean_of(dtype, x, norm.hidden);
   float scale = 1.0f / sqrtf(variance_of(dtype, x, norm.hidden, mean) + norm.epsilon);
-  bool around = cpu_rows_around(rows, 2);
-  int64_t i = 0;
-  for (; i + CPU_CHUNK <= norm.hidden; i += CPU_CHUNK)
-    normalise_chunk(dtype, weight_dtype, &norm, x, rows->at[2], mean, scale, i, CPU_CHUNK, around);
-  if (i < norm.hidden)
-    normalise_chunk(dtype, weight_dtype, &norm, x, rows->at[2], mean, scale, i, norm.hidden - i, false);
+  scale_row(dtype, weight_dtype, &norm, x, rows->at[2], mean, scale, cpu_rows_around(rows, 2));
 }
 
 /* A weight has x's type, or is float32. */

@@ -26,6 +26,8 @@ typedef struct lookup_function {
 
 enum { LOOKUP_TABLES = 2 }; /* of a function: for float16 and bfloat16 */
 
+enum { LOOKUP_BYTES = CPU_CHUNK * sizeof(uint16_t) };
+
 #ifdef __SSE2__
 #include <stdatomic.h>
 
@@ -75,7 +77,7 @@ static const uint16_t *lookup_results(lookup_table *tables, const lookup_functio
 #ifdef __AMX_TILE__
 /* Each number at an even place, and each at an odd one behind it, comes into a lane of its own: which takes fewer
  * instructions than lanes in their order. */
-CPU_TEMPLATE void lookup_numbers(const uint16_t *results, char *found, const char *numbers) {
+CPU_TEMPLATE void lookup_chunk(const uint16_t *results, char *found, const char *numbers) {
   const __m512i pairs = _mm512_loadu_si512(numbers);
   __m512i even = _mm512_and_si512(pairs, _mm512_set1_epi32(0xffff)), odd = _mm512_srli_epi32(pairs, 16);
   even = _mm512_i32gather_epi32(even, results, sizeof *results);
@@ -95,7 +97,7 @@ CPU_TEMPLATE __m128i lookup_eight(const uint16_t *results, const cpu_element16 *
 }
 
 /* Stored by whole vectors, as they are loaded soon after: parts would have to reach the cache first. */
-CPU_TEMPLATE void lookup_numbers(const uint16_t *results, char *found, const char *numbers) {
+CPU_TEMPLATE void lookup_chunk(const uint16_t *results, char *found, const char *numbers) {
   const cpu_element16 *at = (const void *)numbers;
   for (int i = 0; i < CPU_CHUNK; i += 16, found += 32) {
     __m128i low = lookup_eight(results, at + i), high = lookup_eight(results, at + i + 8);
@@ -118,25 +120,11 @@ static inline const uint16_t *lookup_results(lookup_table *tables, const lookup_
   return NULL;
 }
 
-CPU_TEMPLATE void lookup_numbers(const uint16_t *results, char *found, const char *numbers) {
+CPU_TEMPLATE void lookup_chunk(const uint16_t *results, char *found, const char *numbers) {
   const cpu_element16 *at = (const void *)numbers;
   for (int i = 0; i < CPU_CHUNK; i++)
     ((cpu_element16 *)found)[i] = results[at[i]];
 }
 #endif
-
-enum { LOOKUP_BYTES = CPU_CHUNK * sizeof(uint16_t) };
-
-/* What is found for the numbers `first` to first + n - 1 of a row, n <= CPU_CHUNK; further places are some. */
-CPU_TEMPLATE void lookup_chunk(const uint16_t *results, char *found, const void *row, int64_t first, int64_t n) {
-  const char *numbers = (const char *)row + first * (int64_t)sizeof *results;
-  char part[LOOKUP_BYTES] = {0};
-  if (n == CPU_CHUNK) {
-    lookup_numbers(results, found, numbers);
-    return;
-  }
-  memcpy(part, numbers, (size_t)n * sizeof *results);
-  lookup_numbers(results, found, part);
-}
 
 #endif

@@ -4,7 +4,7 @@
  * definition. The order of additions is fixed: the same bits every time.
  */
 #include "plugins/cpu/normalisation.h"
-#include "plugins/cpu/flagos/chunk.h"
+#include "plugins/cpu/flagos/span.h"
 #include "plugins/cpu/flagos/squares.h"
 #include "plugins/cpu/rows.h"
 
@@ -15,106 +15,113 @@ typedef struct norm_row {
   void *out, *residual_out;
   int64_t size, variance_size;
   float epsilon, weight_from;
+  cpu_dtype weight_dtype;       /* CPU_OTHER where there is none */
   bool around, residual_around; /* the caches: out, residual_out */
   cpu_next_row next;            /* of x; with a residual enough is under way */
 } norm_row;
 
-/* What decides on the instructions. Of no weight the type is CPU_OTHER. */
+/* What decides on the instructions. */
 typedef struct norm_form {
   cpu_dtype dtype, weight_dtype;
   bool residual;
 } norm_form;
 
 /* A chunk of x, plus the residual where there is one. */
-CPU_TEMPLATE void load_input(norm_form form, const norm_row *row, float *values, int64_t first, int64_t n) {
-  float residual[CPU_CHUNK];
-  cpu_load(form.dtype, values, row->x, first, n);
+CPU_TEMPLATE void load_input(norm_form form, float *values, const char *x, const char *residual, int64_t first) {
+  float added[CPU_CHUNK];
+  cpu_load(form.dtype, values, x, first, CPU_CHUNK);
   if (!form.residual)
     return;
-  cpu_load(form.dtype, residual, row->residual, first, n);
+  cpu_load(form.dtype, added, residual, first, CPU_CHUNK);
   for (int i = 0; i < CPU_CHUNK; i++)
-    values[i] += residual[i];
+    values[i] += added[i];
 }
 
-CPU_TEMPLATE void add_squares(norm_form form, const norm_row *row, float *lanes, int64_t first, int64_t n) {
+CPU_TEMPLATE void add_squares(norm_form form, float *lanes, const char *x, const char *residual, int64_t first) {
   float values[CPU_CHUNK];
-  load_input(form, row, values, first, n);
+  load_input(form, values, x, residual, first);
   cpu_squares_add_chunk(lanes, values);
 }
 
 CPU_TEMPLATE float sum_of_squares(norm_form form, const norm_row *row) {
+  const int64_t bytes = cpu_dtype_size(form.dtype);
   cpu_squares squares = {{0}};
-  int64_t i = 0, size = row->variance_size;
-  for (; i + 2 * CPU_CHUNK <= size; i += 2 * CPU_CHUNK) {
-    add_squares(form, row, squares.lanes, i, CPU_CHUNK);
-    add_squares(form, row, squares.lanes + CPU_CHUNK, i + CPU_CHUNK, CPU_CHUNK);
+  cpu_span span;
+  for (cpu_span_begin(&span, row->variance_size, CPU_LANES, false); span.size; cpu_span_next(&span)) {
+    const char *x = cpu_span_in(&span, 0, row->x, bytes);
+    const char *residual = form.residual ? cpu_span_in(&span, 1, row->residual, bytes) : NULL;
+    for (int64_t i = 0, n = span.size; i < n; i += CPU_LANES) {
+      add_squares(form, squares.lanes, x, residual, i);
+      add_squares(form, squares.lanes + CPU_CHUNK, x, residual, i + CPU_CHUNK);
+    }
   }
-  for (; i < size; i += CPU_CHUNK)
-    add_squares(form, row, squares.lanes, i, size - i < CPU_CHUNK ? size - i : CPU_CHUNK);
   return cpu_squares_sum(&squares);
 }
 
-CPU_TEMPLATE void normalise_chunk(norm_form form, const norm_row *row, float scale, int64_t first, int64_t n) {
-  float values[CPU_CHUNK], weight[CPU_CHUNK];
-  if (!form.residual && row->next.at)
-    cpu_prefetch_chunk(form.dtype, row->next.at, row->next.is_short, first);
-  load_input(form, row, values, first, n);
-  if (row->residual_out)
-    cpu_store_around(form.dtype, row->residual_out, first, values, n, row->residual_around);
-  for (int i = 0; i < CPU_CHUNK; i++)
-    values[i] *= scale;
-  if (form.weight_dtype != CPU_OTHER) {
-    cpu_load_other(form.dtype, form.weight_dtype, weight, row->weight, first, n);
-    for (int i = 0; i < CPU_CHUNK; i++)
-      values[i] *= row->weight_from + weight[i];
-  }
-  cpu_store_around(form.dtype, row->out, first, values, n, row->around);
-}
-
 /* In place is fine: a chunk of x and residual is read for the last time before it is overwritten. */
-CPU_TEMPLATE void normalise(norm_form form, const norm_row *of) {
+CPU_TEMPLATE void scale_row(norm_form form, const norm_row *of, float scale) {
   const norm_row row = *of;
-  float scale = 1.0f / sqrtf(sum_of_squares(form, &row) / (float)row.variance_size + row.epsilon);
-  int64_t i = 0;
-  for (; i + CPU_CHUNK <= row.size; i += CPU_CHUNK)
-    normalise_chunk(form, &row, scale, i, CPU_CHUNK);
-  if (i < row.size)
-    normalise_chunk(form, &row, scale, i, row.size - i);
+  const int64_t bytes = cpu_dtype_size(form.dtype);
+  const bool weighted = form.weight_dtype != CPU_OTHER;
+  cpu_span span;
+  for (cpu_span_begin(&span, row.size, CPU_CHUNK, true); span.size; cpu_span_next(&span)) {
+    const char *x = cpu_span_in(&span, 0, row.x, bytes);
+    const char *residual = form.residual ? cpu_span_in(&span, 1, row.residual, bytes) : NULL;
+    const char *weight = weighted ? cpu_span_in(&span, 2, row.weight, cpu_dtype_size(form.weight_dtype)) : NULL;
+    const char *next = form.residual || !span.around ? NULL : row.next.at;
+    char *out = cpu_span_out(&span, 0, row.out), *residual_out = NULL;
+    const bool around = span.around && row.around, residual_around = span.around && row.residual_around;
+    if (row.residual_out)
+      residual_out = cpu_span_out(&span, 1, row.residual_out);
+    for (int64_t i = 0, n = span.size; i < n; i += CPU_CHUNK) {
+      float values[CPU_CHUNK], weights[CPU_CHUNK];
+      if (next)
+        cpu_prefetch_chunk(form.dtype, next, row.next.is_short, i);
+      load_input(form, values, x, residual, i);
+      if (residual_out)
+        cpu_store_around(form.dtype, residual_out, i, values, CPU_CHUNK, residual_around);
+      for (int lane = 0; lane < CPU_CHUNK; lane++)
+        values[lane] *= scale;
+      if (weighted) {
+        cpu_load_other(form.dtype, form.weight_dtype, weights, weight, i, CPU_CHUNK);
+        for (int lane = 0; lane < CPU_CHUNK; lane++)
+          values[lane] *= row.weight_from + weights[lane];
+      }
+      cpu_store_around(form.dtype, out, i, values, CPU_CHUNK, around);
+    }
+    cpu_span_end(&span, 0, row.out, bytes);
+    if (row.residual_out)
+      cpu_span_end(&span, 1, row.residual_out, bytes);
+  }
 }
 
-CPU_TEMPLATE void normalise_with(cpu_dtype dtype, cpu_dtype weight_dtype, const norm_row *row) {
-  if (row->residual)
-    normalise((norm_form){dtype, weight_dtype, true}, row);
+CPU_TEMPLATE void normalise_with(cpu_dtype dtype, bool residual, const norm_row *row) {
+  float squares = sum_of_squares((norm_form){dtype, CPU_OTHER, residual}, row);
+  float scale = 1.0f / sqrtf(squares / (float)row->variance_size + row->epsilon);
+  if (row->weight_dtype == CPU_OTHER)
+    scale_row((norm_form){dtype, CPU_OTHER, residual}, row, scale);
+  else if (row->weight_dtype == CPU_FLOAT32)
+    scale_row((norm_form){dtype, CPU_FLOAT32, residual}, row, scale);
+  else if (row->weight_dtype == CPU_FLOAT16)
+    scale_row((norm_form){dtype, CPU_FLOAT16, residual}, row, scale);
   else
-    normalise((norm_form){dtype, weight_dtype, false}, row);
-}
-
-CPU_TEMPLATE void normalise_as(cpu_dtype dtype, cpu_dtype weight_dtype, const norm_row *row) {
-  if (weight_dtype == CPU_OTHER)
-    normalise_with(dtype, CPU_OTHER, row);
-  else if (weight_dtype == CPU_FLOAT32)
-    normalise_with(dtype, CPU_FLOAT32, row);
-  else if (weight_dtype == CPU_FLOAT16)
-    normalise_with(dtype, CPU_FLOAT16, row);
-  else
-    normalise_with(dtype, CPU_BFLOAT16, row);
+    scale_row((norm_form){dtype, CPU_BFLOAT16, residual}, row, scale);
 }
 
 /* Functions of their own: together they are more than compilers optimise well. */
-static __attribute__((noinline)) void normalise_float32(cpu_dtype weight_dtype, const norm_row *row) {
-  normalise_as(CPU_FLOAT32, weight_dtype, row);
-}
-
-static __attribute__((noinline)) void normalise_float16(cpu_dtype weight_dtype, const norm_row *row) {
-  normalise_as(CPU_FLOAT16, weight_dtype, row);
-}
-
-static __attribute__((noinline)) void normalise_bfloat16(cpu_dtype weight_dtype, const norm_row *row) {
-  normalise_as(CPU_BFLOAT16, weight_dtype, row);
-}
+#define NORMALISE(name, dtype)                                                                                         \
+  static __attribute__((noinline)) void normalise_##name(const norm_row *row) {                                        \
+    if (row->residual)                                                                                                 \
+      normalise_with(dtype, true, row);                                                                                \
+    else                                                                                                               \
+      normalise_with(dtype, false, row);                                                                               \
+  }
+NORMALISE(float32, CPU_FLOAT32)
+NORMALISE(float16, CPU_FLOAT16)
+NORMALISE(bfloat16, CPU_BFLOAT16)
 
 static void norm_one_row(const void *user, const cpu_rows *rows) {
-  static void (*const functions[CPU_N_DTYPES])(cpu_dtype weight_dtype, const norm_row *row) = {
+  static void (*const functions[CPU_N_DTYPES])(const norm_row *row) = {
       [CPU_FLOAT32] = normalise_float32, [CPU_FLOAT16] = normalise_float16, [CPU_BFLOAT16] = normalise_bfloat16};
   const cpu_norm *norm = user;
   int64_t bytes = norm->hidden * cpu_dtype_size(norm->dtype);
@@ -126,11 +133,12 @@ static void norm_one_row(const void *user, const cpu_rows *rows) {
                         .size = norm->hidden,
                         .variance_size = norm->variance_size,
                         .epsilon = norm->epsilon,
+                        .weight_dtype = norm->weight ? norm->weight_dtype : CPU_OTHER,
                         .weight_from = norm->from_one ? 1.0f : 0.0f,
                         .around = cpu_rows_around(rows, 2),
                         .residual_around = cpu_rows_around(rows, 3),
                         .next = rows->far ? cpu_rows_ahead(rows, 0, bytes) : (cpu_next_row){NULL, false}};
-  functions[norm->dtype](norm->weight ? norm->weight_dtype : CPU_OTHER, &row);
+  functions[norm->dtype](&row);
 }
 
 static bool same_place(const DLTensor *a, const DLTensor *b) {

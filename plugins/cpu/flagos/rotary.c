@@ -5,7 +5,7 @@
  */
 #include "plugins/cpu/rotary.h"
 #include "plugins/cpu/flagos/block.h"
-#include "plugins/cpu/flagos/chunk.h"
+#include "plugins/cpu/flagos/span.h"
 #include "plugins/cpu/flagos/squares.h"
 #include "plugins/cpu/parallel.h"
 #include "plugins/cpu/rows.h"
@@ -62,53 +62,57 @@ typedef struct rotary_run {
   bool around;                  /* the caches */
 } rotary_run;
 
-/* First and second elements of pairs i to i + n - 1, of which the second lie `apart` elements behind the first; of the
- * interleaved form, 2 n elements that alternate. */
-CPU_TEMPLATE void load_pairs(rotary_form form, float *x1, float *x2, const char *in, int64_t apart, int64_t i,
-                             int64_t n) {
+/* Where first and second elements of pairs begin; of the interleaved form, where both do, by turns. */
+typedef struct rotary_in {
+  const char *first, *second;
+} rotary_in;
+
+typedef struct rotary_out {
+  char *first, *second;
+} rotary_out;
+
+/* A chunk of pairs from pair i on. */
+CPU_TEMPLATE void load_pairs(rotary_form form, float *x1, float *x2, rotary_in in, int64_t i) {
   float both[2 * CPU_CHUNK];
-  int64_t more = 2 * n - CPU_CHUNK;
   if (!form.interleaved) {
-    cpu_load_ahead(form.dtype, x1, in, i, n);
-    cpu_load_ahead(form.dtype, x2, in, i + apart, n);
+    cpu_load_ahead(form.dtype, x1, in.first, i, CPU_CHUNK);
+    cpu_load_ahead(form.dtype, x2, in.second, i, CPU_CHUNK);
     return;
   }
-  cpu_load_ahead(form.dtype, both, in, 2 * i, more < 0 ? 2 * n : CPU_CHUNK);
-  cpu_load_ahead(form.dtype, both + CPU_CHUNK, in, 2 * i + CPU_CHUNK, more < 0 ? 0 : more);
+  cpu_load_ahead(form.dtype, both, in.first, 2 * i, CPU_CHUNK);
+  cpu_load_ahead(form.dtype, both + CPU_CHUNK, in.first, 2 * i + CPU_CHUNK, CPU_CHUNK);
   for (int lane = 0; lane < CPU_CHUNK; lane++) {
     x1[lane] = both[2 * lane];
     x2[lane] = both[2 * lane + 1];
   }
 }
 
-CPU_TEMPLATE void store_pairs(rotary_form form, const float *x1, const float *x2, char *out, int64_t apart, int64_t i,
-                              int64_t n, bool around) {
+CPU_TEMPLATE void store_pairs(rotary_form form, const float *x1, const float *x2, rotary_out out, int64_t i,
+                              bool around) {
   float both[2 * CPU_CHUNK];
-  int64_t more = 2 * n - CPU_CHUNK;
   if (!form.interleaved) {
-    cpu_store_around(form.dtype, out, i, x1, n, around);
-    cpu_store_around(form.dtype, out, i + apart, x2, n, around);
+    cpu_store_around(form.dtype, out.first, i, x1, CPU_CHUNK, around);
+    cpu_store_around(form.dtype, out.second, i, x2, CPU_CHUNK, around);
     return;
   }
   for (int lane = 0; lane < CPU_CHUNK; lane++) {
     both[2 * lane] = x1[lane];
     both[2 * lane + 1] = x2[lane];
   }
-  cpu_store_around(form.dtype, out, 2 * i, both, more < 0 ? 2 * n : CPU_CHUNK, around);
-  cpu_store_around(form.dtype, out, 2 * i + CPU_CHUNK, both + CPU_CHUNK, more < 0 ? 0 : more, around);
+  cpu_store_around(form.dtype, out.first, 2 * i, both, CPU_CHUNK, around);
+  cpu_store_around(form.dtype, out.first, 2 * i + CPU_CHUNK, both + CPU_CHUNK, CPU_CHUNK, around);
 }
 
-/* x1, x2 = x1 cos - x2 sin, x2 cos + x1 sin, of pairs i to i + n - 1 of the angles. */
-CPU_TEMPLATE void rotate_chunk(rotary_form form, const rotary_angles *angles, const char *in, char *out, int64_t apart,
-                               int64_t i, int64_t n, bool around) {
-  const float *cos = angles->cos + i, *sin = angles->sin + i;
+/* x1, x2 = x1 cos - x2 sin, x2 cos + x1 sin */
+CPU_TEMPLATE void rotate_chunk(rotary_form form, const float *cos, const float *sin, rotary_in in, rotary_out out,
+                               int64_t i, bool around) {
   float x1[CPU_CHUNK], x2[CPU_CHUNK], a[CPU_CHUNK], b[CPU_CHUNK], c[CPU_CHUNK], d[CPU_CHUNK];
-  load_pairs(form, x1, x2, in, apart, i, n);
+  load_pairs(form, x1, x2, in, i);
   for (int lane = 0; lane < CPU_CHUNK; lane++) {
-    a[lane] = x1[lane] * cos[lane];
-    b[lane] = x2[lane] * sin[lane];
-    c[lane] = x2[lane] * cos[lane];
-    d[lane] = x1[lane] * sin[lane];
+    a[lane] = x1[lane] * cos[i + lane];
+    b[lane] = x2[lane] * sin[i + lane];
+    c[lane] = x2[lane] * cos[i + lane];
+    d[lane] = x1[lane] * sin[i + lane];
   }
   cpu_round_chunk(form.rounding, a);
   cpu_round_chunk(form.rounding, b);
@@ -118,43 +122,59 @@ CPU_TEMPLATE void rotate_chunk(rotary_form form, const rotary_angles *angles, co
     x1[lane] = a[lane] - b[lane];
     x2[lane] = c[lane] + d[lane];
   }
-  store_pairs(form, x1, x2, out, apart, i, n, around);
+  store_pairs(form, x1, x2, out, i, around);
 }
 
 /* One head after the other: chunk after chunk of all heads is faster in the caches and slower in memory. */
 CPU_TEMPLATE void rotate_heads(rotary_form form, rotary_run heads, const cpu_rotary *rotary,
                                const rotary_angles *angles) {
-  int64_t n = angles->n, whole = n - n % CPU_CHUNK, apart = rotary->pairs;
-  int64_t first = (rotary->offset + (form.interleaved ? 2 : 1) * angles->first) * cpu_dtype_size(form.dtype);
-  for (; heads.n > 0; heads.n--, heads.in += heads.in_head, heads.out += heads.out_head) {
-    for (int64_t i = 0; i < whole; i += CPU_CHUNK)
-      rotate_chunk(form, angles, heads.in + first, heads.out + first, apart, i, CPU_CHUNK, heads.around);
-    if (whole < n)
-      rotate_chunk(form, angles, heads.in + first, heads.out + first, apart, whole, n - whole, heads.around);
-    if (heads.passing)
-      cpu_rotary_pass_through(rotary, heads.passing, heads.in, heads.out);
+  const int64_t bytes = cpu_dtype_size(form.dtype), apart = rotary->pairs * bytes;
+  const int64_t pair = form.interleaved ? 2 * bytes : bytes, first = rotary->offset * bytes + angles->first * pair;
+  cpu_span span;
+  for (cpu_span_begin(&span, angles->n, CPU_CHUNK, heads.around); span.size; cpu_span_next(&span)) {
+    const float *cos = angles->cos + span.first, *sin = angles->sin + span.first;
+    const char *x = heads.in + first;
+    char *results = heads.out + first;
+    const int64_t n = span.size;
+    const bool around = span.around;
+    for (int64_t head = 0; head < heads.n; head++, x += heads.in_head, results += heads.out_head) {
+      rotary_in in = {.first = cpu_span_in(&span, 0, x, pair)};
+      rotary_out out = {.first = cpu_span_out(&span, 0, results)};
+      if (!form.interleaved) {
+        in.second = cpu_span_in(&span, 1, x + apart, pair);
+        out.second = cpu_span_out(&span, 1, results + apart);
+      }
+      for (int64_t i = 0; i < n; i += CPU_CHUNK)
+        rotate_chunk(form, cos, sin, in, out, i, around);
+      cpu_span_end(&span, 0, results, pair);
+      if (!form.interleaved)
+        cpu_span_end(&span, 1, results + apart, pair);
+    }
   }
+  for (; heads.n > 0 && heads.passing; heads.n--, heads.in += heads.in_head, heads.out += heads.out_head)
+    cpu_rotary_pass_through(rotary, heads.passing, heads.in, heads.out);
 }
 
-CPU_TEMPLATE void rotate(cpu_dtype dtype, const rotary_run *heads, const cpu_rotary *rotary,
+CPU_TEMPLATE void rotate(cpu_dtype dtype, cpu_dtype rounding, const rotary_run *heads, const cpu_rotary *rotary,
                          const rotary_angles *angles) {
-  if (rotary->interleaved && rotary->rounding == CPU_FLOAT32)
-    rotate_heads((rotary_form){dtype, CPU_FLOAT32, true}, *heads, rotary, angles);
-  else if (rotary->interleaved)
-    rotate_heads((rotary_form){dtype, dtype, true}, *heads, rotary, angles);
-  else if (rotary->rounding == CPU_FLOAT32)
-    rotate_heads((rotary_form){dtype, CPU_FLOAT32, false}, *heads, rotary, angles);
+  if (rotary->interleaved)
+    rotate_heads((rotary_form){dtype, rounding, true}, *heads, rotary, angles);
   else
-    rotate_heads((rotary_form){dtype, dtype, false}, *heads, rotary, angles);
+    rotate_heads((rotary_form){dtype, rounding, false}, *heads, rotary, angles);
 }
 
 static void rotate_pairs(const rotary_run *heads, const cpu_rotary *rotary, const rotary_angles *angles) {
+  const bool in_float = rotary->rounding == CPU_FLOAT32;
   if (rotary->dtype == CPU_FLOAT32)
-    rotate(CPU_FLOAT32, heads, rotary, angles);
+    rotate(CPU_FLOAT32, CPU_FLOAT32, heads, rotary, angles);
+  else if (rotary->dtype == CPU_FLOAT16 && in_float)
+    rotate(CPU_FLOAT16, CPU_FLOAT32, heads, rotary, angles);
   else if (rotary->dtype == CPU_FLOAT16)
-    rotate(CPU_FLOAT16, heads, rotary, angles);
+    rotate(CPU_FLOAT16, CPU_FLOAT16, heads, rotary, angles);
+  else if (in_float)
+    rotate(CPU_BFLOAT16, CPU_FLOAT32, heads, rotary, angles);
   else
-    rotate(CPU_BFLOAT16, heads, rotary, angles);
+    rotate(CPU_BFLOAT16, CPU_BFLOAT16, heads, rotary, angles);
 }
 
 static void rotate_token(const cpu_rotary *rotary, const cpu_heads *heads, const rotary_angles *angles, int64_t token) {
