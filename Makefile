@@ -256,7 +256,7 @@ check-asan: ## nearly all tests with the address and undefined-behaviour sanitiz
 TSAN_CFLAGS = -O1 -g1 -Wno-unknown-warning-option -Wno-tsan
 # The suites that start threads, but for two that take longest, and those of the kernels that share them. Not followed are the
 # coroutines that the stand-in GPUs run kernels in.
-TSAN_SUITES = $(filter-out test_mpi test_cpu_matmul test_availability,$(basename $(notdir $(shell grep -l pthread_create tests/test_*.c)))) test_cpu_plugin test_cpu_variants test_hccl test_over_ranks test_run test_shm_communicator
+TSAN_SUITES = $(sort $(filter-out test_mpi test_cpu_matmul test_availability,$(basename $(notdir $(shell grep -l pthread_create tests/test_*.c)))) test_cpu_plugin test_cpu_variants test_hccl test_over_ranks test_run test_shm_communicator)
 .PHONY: check-tsan
 check-tsan: ## the tests that have threads with the thread sanitizer, in build/tsan
 	@FLHOST_SAMPLE=100 TSAN_OPTIONS='die_after_fork=0:halt_on_error=1:suppressions=$(abspath tests/tsan.supp)' CK_TIMEOUT_MULTIPLIER=10 \

@@ -91,7 +91,7 @@ static const convolution convolutions[] = {
     {3, 0, 1, 2, 3, {4, 6, 7}, {2, 3, 3}, {2, 1, 2}, {0, 1, 1}, {1, 1, 1}},
     {2, 2, 2, 8, 60, {1, 30, 31}, {1, 3, 3}, {1, 1, 1}, {0, 1, 1}, {1, 1, 1}}, /* several ranges of the host's loop */
 };
-enum { N_CONVOLUTIONS = sizeof convolutions / sizeof convolutions[0] };
+enum { N_CONVOLUTIONS = sizeof convolutions / sizeof convolutions[0], LARGE = N_CONVOLUTIONS - 1 };
 
 static void compare(const convolution *c, DLDataType dtype, int64_t padding) {
   owned *x = make_volume(dtype, c, c->batch, c->groups * c->inputs, c->in, padding);
@@ -107,6 +107,8 @@ static void compare(const convolution *c, DLDataType dtype, int64_t padding) {
     convolve("reference.c", c, x, weight, with_bias ? bias : NULL, expected);
     convolve("default.flagos", c, x, weight, with_bias ? bias : NULL, out);
     check_close(ops[c->n - 2], &out->tensor, &expected->tensor);
+    if (!padding)
+      continue;
     convolve("reference.c", c, x, weight, with_bias ? bias : NULL, out);
     check_same_elements(&expected->tensor, out);
   }
@@ -114,9 +116,11 @@ static void compare(const convolution *c, DLDataType dtype, int64_t padding) {
 }
 
 START_TEST(O5_convolutions_agree_with_the_reference_whatever_the_strides) {
-  for (int i = 0; i < N_CONVOLUTIONS; i++)
-    for (int64_t padding = 0; padding < 4; padding += 3)
-      compare(&convolutions[i], floats[_i], padding);
+  for (int i = 0; i < N_CONVOLUTIONS; i++) {
+    compare(&convolutions[i], floats[_i], 0);
+    if (i != LARGE || sample() == 1)
+      compare(&convolutions[i], floats[_i], 3);
+  }
 }
 END_TEST
 
