@@ -348,6 +348,32 @@ END_TEST
 
 /* ------------------------------------------------------------------------------------------------------- bad calls */
 
+/* As a caller without argument checks may call it: a row of such a weight would be read as one of another type. */
+START_TEST(norms_refuse_a_weight_of_another_type_than_their_kernels_have) {
+  owned *x = make(bfloat16, SHAPE(2, 8), 0), *weight = make(float16, SHAPE(8), 0),
+        *out = make(bfloat16, SHAPE(2, 8), 0);
+  const fl_value a = value_of(x), w = value_of(weight), o = value_of(out), eps = fl_float(1e-5), none = fl_none();
+  struct {
+    const char *op;
+    uint32_t n;
+    fl_value values[8];
+  } cases[] = {
+      {"rms_norm", 7, {a, none, w, eps, none, o, none}},
+      {"fused_add_rms_norm", 7, {a, a, w, eps, none, o, o}},
+      {"gemma_rms_norm", 6, {a, none, w, eps, o, none}},
+      {"rms_norm_gated", 8, {a, none, w, eps, none, fl_bool(false), fl_string("silu"), o}},
+      {"mixer2_gated_rms_norm", 7, {a, a, w, eps, fl_int(1), fl_bool(true), o}},
+      {"layer_norm", 5, {a, w, none, eps, o}},
+      {"nemotron_layer_norm", 7, {a, none, w, w, eps, o, none}},
+  };
+  for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+    ck_assert_int_eq(call_impl(cases[i].op, both[_i], cases[i].values, cases[i].n), FL_ENOTSUP);
+    ck_assert_ptr_nonnull(strstr(message, "a weight x's or float32"));
+  }
+  UNMAKE(x, weight, out);
+}
+END_TEST
+
 START_TEST(O6_bad_arguments_of_norms_are_refused_with_a_reason) {
   const int64_t rows[] = {2, 8}, others[] = {3, 8}, hidden[] = {8}, less[] = {4};
   owned *x_ = make(float32, 2, rows, 0), *other_ = make(float32, 2, others, 0), *half_ = make(float16, 2, rows, 0);
@@ -448,6 +474,7 @@ static void add_tests(TCase *tests) {
   tcase_add_loop_test(tests, nemotrons_norm_counts_its_weight_from_1_and_adds_the_residual, 0, 12);
   tcase_add_loop_test(tests, nemotrons_norm_without_a_residual_leaves_x_alone, 0, 6);
   tcase_add_loop_test(tests, O2_norms_of_no_tokens_succeed_and_write_nothing, 0, 2);
+  tcase_add_loop_test(tests, norms_refuse_a_weight_of_another_type_than_their_kernels_have, 0, 2);
   tcase_add_test(tests, O6_bad_arguments_of_norms_are_refused_with_a_reason);
 }
 

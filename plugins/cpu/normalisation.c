@@ -7,6 +7,16 @@ static cpu_dtype weight_dtype_of(const DLTensor *weight, cpu_dtype otherwise) {
   return weight ? cpu_dtype_of(weight) : otherwise;
 }
 
+/* What the kernels have: x's type or float32. A caller without argument checks may pass others. */
+static bool are_types(cpu_dtype dtype, cpu_dtype weight_dtype) {
+  return dtype != CPU_OTHER && (weight_dtype == dtype || weight_dtype == CPU_FLOAT32);
+}
+
+static fl_status refuse_types(fl_call *call) {
+  return fl_fail(call, FL_ENOTSUP,
+                 "element types: float32, float16 or bfloat16 expected; a residual has x's, a weight x's or float32");
+}
+
 static int64_t row_of(const DLTensor *x) {
   return x->shape[x->ndim - 1];
 }
@@ -22,10 +32,8 @@ static fl_status read_variance_size(fl_call *call, uint32_t index, cpu_norm *nor
 }
 
 static fl_status run(void *self, fl_call *call, const cpu_norm *norm) {
-  if (norm->dtype == CPU_OTHER || norm->weight_dtype == CPU_OTHER ||
-      (norm->residual && cpu_dtype_of(norm->residual) != norm->dtype))
-    return fl_fail(call, FL_ENOTSUP,
-                   "element types: float32, float16 or bfloat16, and the same for x and residual, expected");
+  if (!are_types(norm->dtype, norm->weight_dtype) || (norm->residual && cpu_dtype_of(norm->residual) != norm->dtype))
+    return refuse_types(call);
   return (*(cpu_norm_fn *)self)(norm);
 }
 
@@ -61,8 +69,8 @@ fl_status cpu_gemma_rms_norm(void *self, fl_call *call) {
 static fl_status run_gated(void *self, fl_call *call, cpu_gated_norm *norm) {
   norm->dtype = cpu_dtype_of(norm->x);
   norm->weight_dtype = weight_dtype_of(norm->weight, norm->dtype);
-  if (norm->dtype == CPU_OTHER || norm->weight_dtype == CPU_OTHER)
-    return fl_fail(call, FL_ENOTSUP, "element types: float32, float16 or bfloat16 expected");
+  if (!are_types(norm->dtype, norm->weight_dtype))
+    return refuse_types(call);
   return (*(cpu_gated_norm_fn *)self)(norm);
 }
 
@@ -99,8 +107,8 @@ fl_status cpu_mixer2_gated_rms_norm(void *self, fl_call *call) {
 }
 
 static fl_status run_layer_norm(void *self, fl_call *call, const cpu_layer_norm *norm) {
-  if (norm->dtype == CPU_OTHER || norm->weight_dtype == CPU_OTHER)
-    return fl_fail(call, FL_ENOTSUP, "element types: float32, float16 or bfloat16 expected");
+  if (!are_types(norm->dtype, norm->weight_dtype))
+    return refuse_types(call);
   return (*(cpu_layer_norm_fn *)self)(norm);
 }
 

@@ -39,43 +39,17 @@ typedef struct quant_span {
 
 /* ------------------------------------------------------------------------------------------------------------ norm */
 
-/* A chunk of x, plus the residual where there is one. */
-CPU_TEMPLATE void load_input(cpu_dtype dtype, const quant_span *in, float *values, int64_t first) {
-  float residual[CPU_CHUNK];
-  cpu_load(dtype, values, in->x, first, CPU_CHUNK);
-  if (!in->residual)
-    return;
-  cpu_load(dtype, residual, in->residual, first, CPU_CHUNK);
-  for (int i = 0; i < CPU_CHUNK; i++)
-    values[i] += residual[i];
-}
-
-CPU_TEMPLATE void add_squares(cpu_dtype dtype, const quant_span *in, float *lanes, int64_t first) {
-  float values[CPU_CHUNK];
-  load_input(dtype, in, values, first);
-  cpu_squares_add_chunk(lanes, values);
-}
-
 CPU_TEMPLATE float norm_factor(cpu_dtype dtype, const quant_row *row) {
-  const int64_t bytes = cpu_dtype_size(dtype);
-  cpu_squares squares = {{0}};
-  cpu_span span;
-  for (cpu_span_begin(&span, row->size, CPU_LANES, false); span.size; cpu_span_next(&span)) {
-    const quant_span in = {.x = cpu_span_in(&span, 0, row->x, bytes),
-                           .residual = row->residual ? cpu_span_in(&span, 1, row->residual, bytes) : NULL};
-    for (int64_t i = 0, n = span.size; i < n; i += CPU_LANES) {
-      add_squares(dtype, &in, squares.lanes, i);
-      add_squares(dtype, &in, squares.lanes + CPU_CHUNK, i + CPU_CHUNK);
-    }
-  }
-  return 1.0f / sqrtf(cpu_squares_sum(&squares) / (float)row->size + row->epsilon);
+  float squares = row->residual ? cpu_squares_of_row(dtype, true, row->x, row->residual, row->size)
+                                : cpu_squares_of_row(dtype, false, row->x, NULL, row->size);
+  return 1.0f / sqrtf(squares / (float)row->size + row->epsilon);
 }
 
 /* For the `last` time: then the residual may be overwritten. */
 CPU_TEMPLATE void norm_chunk(quant_form form, const quant_row *row, const quant_span *in, float *values, int64_t first,
                              bool last, bool around) {
   float weight[CPU_CHUNK];
-  load_input(form.dtype, in, values, first);
+  cpu_load_sum(form.dtype, in->residual != NULL, values, in->x, in->residual, first);
   if (last && in->residual_out)
     cpu_store_around(form.dtype, in->residual_out, first, values, CPU_CHUNK, around);
   cpu_load(form.dtype, weight, in->weight, first, CPU_CHUNK);

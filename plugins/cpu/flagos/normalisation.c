@@ -26,38 +26,6 @@ typedef struct norm_form {
   bool residual;
 } norm_form;
 
-/* A chunk of x, plus the residual where there is one. */
-CPU_TEMPLATE void load_input(norm_form form, float *values, const char *x, const char *residual, int64_t first) {
-  float added[CPU_CHUNK];
-  cpu_load(form.dtype, values, x, first, CPU_CHUNK);
-  if (!form.residual)
-    return;
-  cpu_load(form.dtype, added, residual, first, CPU_CHUNK);
-  for (int i = 0; i < CPU_CHUNK; i++)
-    values[i] += added[i];
-}
-
-CPU_TEMPLATE void add_squares(norm_form form, float *lanes, const char *x, const char *residual, int64_t first) {
-  float values[CPU_CHUNK];
-  load_input(form, values, x, residual, first);
-  cpu_squares_add_chunk(lanes, values);
-}
-
-CPU_TEMPLATE float sum_of_squares(norm_form form, const norm_row *row) {
-  const int64_t bytes = cpu_dtype_size(form.dtype);
-  cpu_squares squares = {{0}};
-  cpu_span span;
-  for (cpu_span_begin(&span, row->variance_size, CPU_LANES, false); span.size; cpu_span_next(&span)) {
-    const char *x = cpu_span_in(&span, 0, row->x, bytes);
-    const char *residual = form.residual ? cpu_span_in(&span, 1, row->residual, bytes) : NULL;
-    for (int64_t i = 0, n = span.size; i < n; i += CPU_LANES) {
-      add_squares(form, squares.lanes, x, residual, i);
-      add_squares(form, squares.lanes + CPU_CHUNK, x, residual, i + CPU_CHUNK);
-    }
-  }
-  return cpu_squares_sum(&squares);
-}
-
 /* In place is fine: a chunk of x and residual is read for the last time before it is overwritten. */
 CPU_TEMPLATE void scale_row(norm_form form, const norm_row *of, float scale) {
   const norm_row row = *of;
@@ -77,7 +45,7 @@ CPU_TEMPLATE void scale_row(norm_form form, const norm_row *of, float scale) {
       float values[CPU_CHUNK], weights[CPU_CHUNK];
       if (next)
         cpu_prefetch_chunk(form.dtype, next, row.next.is_short, i);
-      load_input(form, values, x, residual, i);
+      cpu_load_sum(form.dtype, form.residual, values, x, residual, i);
       if (residual_out)
         cpu_store_around(form.dtype, residual_out, i, values, CPU_CHUNK, residual_around);
       for (int lane = 0; lane < CPU_CHUNK; lane++)
@@ -95,17 +63,16 @@ CPU_TEMPLATE void scale_row(norm_form form, const norm_row *of, float scale) {
   }
 }
 
+/* A weight has x's type, or is float32. */
 CPU_TEMPLATE void normalise_with(cpu_dtype dtype, bool residual, const norm_row *row) {
-  float squares = sum_of_squares((norm_form){dtype, CPU_OTHER, residual}, row);
+  float squares = cpu_squares_of_row(dtype, residual, row->x, row->residual, row->variance_size);
   float scale = 1.0f / sqrtf(squares / (float)row->variance_size + row->epsilon);
   if (row->weight_dtype == CPU_OTHER)
     scale_row((norm_form){dtype, CPU_OTHER, residual}, row, scale);
-  else if (row->weight_dtype == CPU_FLOAT32)
-    scale_row((norm_form){dtype, CPU_FLOAT32, residual}, row, scale);
-  else if (row->weight_dtype == CPU_FLOAT16)
-    scale_row((norm_form){dtype, CPU_FLOAT16, residual}, row, scale);
+  else if (dtype != CPU_FLOAT32 && row->weight_dtype == dtype)
+    scale_row((norm_form){dtype, dtype, residual}, row, scale);
   else
-    scale_row((norm_form){dtype, CPU_BFLOAT16, residual}, row, scale);
+    scale_row((norm_form){dtype, CPU_FLOAT32, residual}, row, scale);
 }
 
 /* Functions of their own: together they are more than compilers optimise well. */
