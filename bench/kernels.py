@@ -22,7 +22,7 @@ ROTARY = ("rotary_embedding", "apply_rotary_emb")
 NO_EXPONENTIAL = {*NORMS, *ROTARY, "relu2", "fatrelu_and_mul", "moe_sum", "quant_fp8", "vocab_parallel_embedding"} - {"rms_norm_gated"}
 LATENCIES = {**dict.fromkeys((*NORMS, *ROTARY), 0.2), **dict.fromkeys((*GATED, *PLAIN), 0.5)}  # of torch's, one token
 EXPERTS = ("unquantized_fused_moe",)
-RECURRENCES = {"mla_decode", "causal_conv1d", "selective_scan", "mamba_chunk_scan"}
+RECURRENCES = {"mla_decode", "causal_conv1d", "selective_scan", "mamba_chunk_scan", "chunk_gated_delta_rule", "gdn_attention_core"}
 
 # Operators, and what of them is timed: (size, --dims, which threads: "one", "all" or both). Sizes: one token; a working set
 # in the second cache; one that is rotated through more than the last cache holds; tokens of a product.
@@ -46,6 +46,7 @@ CASES = [
     (("causal_conv1d",), [("512 tokens", "l: 512", "both")]),
     (("selective_scan",), [("64 tokens", "l: 64; d: 4096", "both")]),
     (("mamba_chunk_scan",), [("512 tokens", "t: 512; h: 16", "both")]),
+    (("chunk_gated_delta_rule", "gdn_attention_core"), [("512 tokens", "t: 512", "both")]),
 ]
 QUICK = [(("silu_and_mul",), [("token", "...: [1]; d: 64", "both"), ("memory", "...: [8]; d: 64", "both")]),
          (("replicated_linear",), [("1 tokens", "...: [1]; k: 32; n: 16", "one")])]

@@ -353,12 +353,21 @@ def causal_conv(t):
     return F.silu(out) if t["activation"] == "silu" else out
 
 
-def delta_rule(q, k, v, g, beta, state, scale, normalise):
-    """A loop over tokens, [token, head, …] in float32, from states [head, value, key]; g [token, head, 1 or key]."""
-    repeat = v.shape[1] // q.shape[1]
-    if normalise:
-        q, k = (x * torch.rsqrt((x * x).sum(-1, keepdim=True) + 1e-6) for x in (q, k))
-    q, k = (x.repeat_interleave(repeat, 1) for x in (q * (q.shape[-1] ** -0.5 if scale is None else scale), k))
+def chunks(x, size):
+    """[chunk, head, token, ...] of [token, head, ...], zeros behind the last token."""
+    padding = (0, 0) * (x.ndim - 1) + (0, -x.shape[0] % size)
+    return F.pad(x, padding).unflatten(0, (-1, size)).transpose(1, 2)
+
+
+def decays(logs):
+    """Of chunks [chunk, head, token]: what is left of a token at each that is not before it, 0 else."""
+    between = logs.unsqueeze(-1) - logs.unsqueeze(-2)
+    earlier = torch.ones(between.shape[-2:], dtype=torch.bool, device=logs.device).tril()
+    return torch.exp(between.masked_fill(~earlier, float("-inf")))
+
+
+def delta_steps(q, k, v, g, beta, state):
+    """A loop over tokens."""
     decay, out = torch.exp(g), []
     for i in range(q.shape[0]):
         state = state * decay[i].unsqueeze(-2)
@@ -366,6 +375,36 @@ def delta_rule(q, k, v, g, beta, state, scale, normalise):
         state = state + d.unsqueeze(-1) * k[i].unsqueeze(-2)
         out.append((state * q[i].unsqueeze(-2)).sum(-1))
     return torch.stack(out)
+
+
+def delta_chunks(q, k, v, g, beta, state, size=64):
+    """A loop over chunks of tokens, whose differences d are solved for at once; g [token, head]."""
+    n, (q, k, v, g, beta) = q.shape[0], (chunks(x, size) for x in (q, k, v, g, beta))
+    logs, beta = g.cumsum(-1), beta.unsqueeze(-1)
+    left, scaled = decays(logs), k * beta
+    since_start, until_end = torch.exp(logs).unsqueeze(-1), torch.exp(logs[..., -1:] - logs).unsqueeze(-1)
+    within = q @ k.transpose(-1, -2) * left
+    between = (scaled @ k.transpose(-1, -2) * left).tril(-1)
+    given = torch.cat((v * beta, scaled * since_start), -1)
+    known = torch.linalg.solve_triangular(between, given, upper=False, unitriangular=True)
+    of_values, of_state = known.split((v.shape[-1], k.shape[-1]), -1)
+    state, out = state.transpose(-1, -2), []
+    for i in range(q.shape[0]):
+        d = of_values[i] - of_state[i] @ state
+        out.append((q[i] * since_start[i]) @ state + within[i] @ d)
+        state = state * since_start[i, :, -1:] + (k[i] * until_end[i]).transpose(-1, -2) @ d
+    return torch.stack(out).transpose(1, 2).flatten(0, 1)[:n]
+
+
+def delta_rule(q, k, v, g, beta, state, scale, normalise):
+    """[token, head, ...] in float32, from states [head, value, key]; g [token, head, 1 or key]."""
+    repeat = v.shape[1] // q.shape[1]
+    if normalise:
+        q, k = (x * torch.rsqrt((x * x).sum(-1, keepdim=True) + 1e-6) for x in (q, k))
+    q, k = (x.repeat_interleave(repeat, 1) for x in (q * (q.shape[-1] ** -0.5 if scale is None else scale), k))
+    if q.shape[0] == 1 or g.shape[-1] > 1:
+        return delta_steps(q, k, v, g, beta, state)
+    return delta_chunks(q, k, v, g.squeeze(-1), beta, state)
 
 
 def first_state(t, heads, values, keys):
@@ -474,6 +513,29 @@ def scan(t):
     if t["z"] is not None:
         y = y * F.silu(t["z"].float())
     return y.to(t["u"].dtype)
+
+
+def chunk_scan(t):
+    """Mamba-2's, by chunks, of one sequence that begins from nothing."""
+    size, n, x, a = t["chunk_size"], t["x"].shape[0], t["x"].float(), t["A"].float()
+    dt = t["dt"].float() if t["dt_bias"] is None else t["dt"].float() + t["dt_bias"].float()
+    dt = (F.softplus(dt) if t["dt_softplus"] else dt).clamp(t["dt_min"], t["dt_max"])
+    b, c = (chunks(t[name].float().repeat_interleave(x.shape[1] // t[name].shape[1], 1), size) for name in ("B", "C"))
+    logs, added = chunks(dt * a, size).cumsum(-1), chunks(x * dt.unsqueeze(-1), size)
+    within = c @ b.transpose(-1, -2) * decays(logs)
+    since_start, until_end = torch.exp(logs).unsqueeze(-1), torch.exp(logs[..., -1:] - logs).unsqueeze(-1)
+    ends = (b * until_end).transpose(-1, -2) @ added
+    state, states = torch.zeros_like(ends[0]), []
+    for i in range(ends.shape[0]):
+        states.append(state)
+        state = state * since_start[i, :, -1:] + ends[i]
+    y = within @ added + (c * since_start) @ torch.stack(states)
+    y = y.transpose(1, 2).flatten(0, 1)[:n]
+    if t["D"] is not None:
+        y = y + t["D"].float().reshape(x.shape[1], -1) * x
+    if t["z"] is not None:
+        y = y * F.silu(t["z"].float())
+    return y.to(t["x"].dtype)
 
 
 def experts(t, weights=None, ids=None):
@@ -617,6 +679,7 @@ OPS = {
     "conv3d": convolution(F.conv3d),
     "causal_conv1d": causal_conv,
     "selective_scan": scan,
+    "mamba_chunk_scan": chunk_scan,
     "chunk_gated_delta_rule": chunk_delta,
     "recurrent_gated_delta_rule": recurrent_delta,
     "gdn_attention_core": delta_core,
@@ -633,8 +696,6 @@ OPS = {
 # torch.compile unrolls these loops, or falls back at each turn: eager alone.
 NOT_COMPILED = {
     "selective_scan",
-    "chunk_gated_delta_rule",
-    "gdn_attention_core",
     "fused_moe",
     "modular_fused_moe",
     "unquantized_fused_moe",

@@ -51,9 +51,10 @@ DIMS = {
     ),
     "apply_penalties": "n: 3; v: 200; p: 20; o: 20",
     "gather_logprobs": "n: 3; v: 200; num_logprobs: 20",
-    "chunk_gated_delta_rule": "t: 6; h: 2; H: 4; c: 16; v: 8",
+    "mamba_chunk_scan": "t: 70; h: 4; p: 16; g: 2; n: 8; chunk_size: 16",
+    "chunk_gated_delta_rule": "t: 70; h: 2; H: 4; c: 16; v: 8",
     "recurrent_gated_delta_rule": "n: 3; num_k_heads: 2; H: 4; c: 16; v: 8",
-    "gdn_attention_core": "t: 6; num_k_heads: 2; head_k_dim: 16; H: 4; v: 8",
+    "gdn_attention_core": "t: 70; num_k_heads: 2; head_k_dim: 16; H: 4; v: 8",
     "fused_qk_norm_rope": "n: 5; num_heads_q: 4; num_heads_k: 2; num_heads_v: 2; d: 20; r: 8; p: 9",
     "mrope": "n: 5; h: 4; k: 2; d: 130; p: 9",
 }
