@@ -11,6 +11,7 @@ import importlib.util
 import json
 import math
 import os
+import signal
 import subprocess
 import sys
 
@@ -70,10 +71,23 @@ def parse():
     return parser.parse_args()
 
 
+class Failed(Exception):
+    """The command that was to time something."""
+
+
+class Interrupted(Exception):
+    """By a signal, whose number it has."""
+
+
+def interrupt(number, frame):
+    del frame
+    raise Interrupted(number)
+
+
 def run(command, environment):
     done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, check=False)
     if done.returncode not in (0, 1, 3):  # 1: one failed; 3: the element type has nothing; their rows say so
-        sys.exit(f"{' '.join(command)}: exit status {done.returncode}\n{done.stderr}")
+        raise Failed(f"{' '.join(command)}: exit status {done.returncode}\n{done.stderr}")
     return json.loads(done.stdout)
 
 
@@ -82,7 +96,7 @@ class Bench:
         self.asked = asked
         self.torch = importlib.util.find_spec("torch") is not None
         self.python = importlib.util.find_spec("flhost") is not None
-        self.rows, self.machine, self.version = [], None, None
+        self.rows, self.machine, self.version, self.failed = [], None, None, False
         self.has_threads = b"VLLM_FL_CPU_THREADS" in subprocess.run(
             [asked.flhost, "config"], stdout=subprocess.PIPE, check=True).stdout
         processors = len(os.sched_getaffinity(0))
@@ -110,7 +124,12 @@ class Bench:
         if size == "memory" or WEIGHTED.intersection(ops):
             command += ["--rotate", asked.rotate]
         print(f"{dtype}, {size}, {threads} threads: {' '.join(ops)}", file=sys.stderr, flush=True)
-        report = run([*command, *ops], environment)
+        try:
+            report = run([*command, *ops], environment)
+        except Failed as failed:
+            self.failed = True
+            print(failed, file=sys.stderr, flush=True)
+            return
         self.machine, self.version = report["machine"], report["peers"].get("torch") or self.version
         beside = {(row["op"], row["arguments"], row["impl_id"]): row for row in report["timings"]}
         for row in report["timings"]:
@@ -225,8 +244,13 @@ def figures(rows, version):
 
 def main():
     asked = parse()
-    bench = Bench(asked)
-    bench.run()
+    bench, interrupted = Bench(asked), 0
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, interrupt)
+    try:  # what took an hour is not lost by what comes after it
+        bench.run()
+    except Interrupted as by:
+        interrupted = by.args[0]
     if not bench.rows:
         sys.exit("bench-kernels: nothing was timed")
     speedups(bench.rows)
@@ -241,7 +265,10 @@ def main():
         json.dump(report, file, indent=1)
         file.write("\n")
     print("written:", asked.json)
-    return 1 if any(row["failed"] for row in bench.rows) else 0
+    if interrupted:
+        print(f"interrupted ({signal.Signals(interrupted).name}): this is what was timed until then", file=sys.stderr)
+        return 128 + interrupted
+    return 1 if bench.failed or any(row["failed"] for row in bench.rows) else 0
 
 
 if __name__ == "__main__":

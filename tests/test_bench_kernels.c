@@ -4,6 +4,8 @@
  */
 #include "tests/command.h"
 
+#include <signal.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -95,6 +97,43 @@ START_TEST(only_sizes_that_are_asked_for_are_timed) {
 }
 END_TEST
 
+/* A command in flhost's place, which fails the second time that it is to time something, and ends who called it the
+ * third time. */
+START_TEST(what_was_timed_is_kept_when_a_later_one_fails_or_the_run_is_interrupted) {
+  char command[2048];
+  int status;
+  if (!has_python())
+    return;
+  FILE *script = fopen(scratch("flhost"), "w");
+  ck_assert_ptr_nonnull(script);
+  fprintf(script,
+          "#!/bin/sh\n"
+          "if [ \"$1\" = bench ]; then\n"
+          "  echo >>'%s'\n"
+          "  case $(wc -l <'%s') in\n"
+          "  2) echo 'this one fails' >&2; exit 2 ;;\n"
+          "  3) kill -TERM $PPID; exec sleep 60 ;;\n"
+          "  esac\n"
+          "fi\n"
+          "exec '%s/flhost' \"$@\"\n",
+          scratch("calls"), scratch("calls"), build_dir());
+  ck_assert_int_eq(fclose(script), 0);
+  ck_assert_int_eq(chmod(scratch("flhost"), 0755), 0);
+  snprintf(command, sizeof command,
+           "python3 bench/kernels.py --quick --no-compile --flhost %s --json %s --dtypes float32 --seconds 0.01 2>&1",
+           scratch("flhost"), scratch("kernels.json"));
+  const char *said = said_by(command, &status);
+  ck_assert_msg(status == 128 + SIGTERM, "%d: %s", status, said);
+  assert_contains(said, "exit status 2\nthis one fails");
+  assert_contains(said, "interrupted (SIGTERM): this is what was timed until then");
+  json_t *report = load(scratch("kernels.json"));
+  const json_t *rows = json_object_get(report, "rows");
+  ck_assert_uint_eq(json_array_size(rows), 1);
+  ck_assert_str_eq(json_string_value(json_object_get(json_array_get(rows, 0), "size")), "token");
+  json_decref(report);
+}
+END_TEST
+
 /* A row as it stands in a report, and the verdict. */
 static const struct {
   const char *op, *dtype, *size, *threads, *copy, *torch, *compiled, *python, *reference, *met;
@@ -156,6 +195,7 @@ END_TEST
 static void add_tests(TCase *tests) {
   tcase_add_checked_fixture(tests, NULL, end_scenario);
   tcase_add_test(tests, kernels_are_timed_beside_a_copy_written_and_drawn);
+  tcase_add_test(tests, what_was_timed_is_kept_when_a_later_one_fails_or_the_run_is_interrupted);
   tcase_add_test(tests, only_sizes_that_are_asked_for_are_timed);
   tcase_add_loop_test(tests, a_row_is_held_against_its_target, 0, sizeof verdicts / sizeof *verdicts);
   tcase_add_test(tests, what_pytorch_does_faster_by_more_than_a_tenth_is_listed);
