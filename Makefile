@@ -340,7 +340,8 @@ DOC_DIR = $(PREFIX)/share/doc/flhost
 MAN_DIR = $(PREFIX)/share/man
 MAN_PAGES := $(wildcard docs/man/*.[1-9])
 # Pages lie below DOC_DIR as they do here, so that their links lead somewhere; the headers do by a link.
-DOCS := README.md LICENSE CONTRIBUTING.md python/README.md bench/README.md bench/dispatch.svg bench/kernels.svg plugins/gpu/README.md \
+DOCS := README.md LICENSE CONTRIBUTING.md python/README.md bench/README.md bench/kernels.md bench/dispatch.svg bench/kernels.svg \
+  plugins/gpu/README.md \
   $(wildcard docs/*.md docs/operators/*.md examples/*.* examples/python/* examples/llm/*) $(addprefix plugins/template/,Makefile README.md template.c)
 COMPLETION_DIR = $(PREFIX)/share/bash-completion/completions
 # Links need no flags of the host's own: see flhost.pc.in.
