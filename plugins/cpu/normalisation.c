@@ -12,6 +12,11 @@ static bool are_types(cpu_dtype dtype, cpu_dtype weight_dtype) {
   return dtype != CPU_OTHER && (weight_dtype == dtype || weight_dtype == CPU_FLOAT32);
 }
 
+/* Of RMS norms: mixers compute them of float32 with a weight of the call's type. */
+static bool are_types_of_rms(cpu_dtype dtype, cpu_dtype weight_dtype) {
+  return are_types(dtype, weight_dtype) || (dtype == CPU_FLOAT32 && weight_dtype != CPU_OTHER);
+}
+
 static fl_status refuse_types(fl_call *call) {
   return fl_fail(call, FL_ENOTSUP,
                  "element types: float32, float16 or bfloat16 expected; a residual has x's, a weight x's or float32");
@@ -32,7 +37,8 @@ static fl_status read_variance_size(fl_call *call, uint32_t index, cpu_norm *nor
 }
 
 static fl_status run(void *self, fl_call *call, const cpu_norm *norm) {
-  if (!are_types(norm->dtype, norm->weight_dtype) || (norm->residual && cpu_dtype_of(norm->residual) != norm->dtype))
+  if (!are_types_of_rms(norm->dtype, norm->weight_dtype) ||
+      (norm->residual && cpu_dtype_of(norm->residual) != norm->dtype))
     return refuse_types(call);
   return (*(cpu_norm_fn *)self)(norm);
 }
@@ -69,7 +75,7 @@ fl_status cpu_gemma_rms_norm(void *self, fl_call *call) {
 static fl_status run_gated(void *self, fl_call *call, cpu_gated_norm *norm) {
   norm->dtype = cpu_dtype_of(norm->x);
   norm->weight_dtype = weight_dtype_of(norm->weight, norm->dtype);
-  if (!are_types(norm->dtype, norm->weight_dtype))
+  if (!are_types_of_rms(norm->dtype, norm->weight_dtype))
     return refuse_types(call);
   return (*(cpu_gated_norm_fn *)self)(norm);
 }

@@ -126,13 +126,16 @@ CPU_TEMPLATE void end_with(cpu_dtype dtype, cpu_dtype weight_dtype, const gated_
     end((gated_form){dtype, weight_dtype, NOTHING}, row, kept, scale, first, n);
 }
 
-/* Without a weight nothing comes after the norm. One has x's type, or is float32. */
+/* Without a weight nothing comes after the norm. One has x's type, or is float32; that of x in float32
+ * has any. */
 CPU_TEMPLATE void end_as(cpu_dtype dtype, const gated_row *row, const float *kept, float scale, int64_t first,
                          int64_t n) {
   if (row->weight_dtype == CPU_OTHER)
     end((gated_form){dtype, CPU_OTHER, NOTHING}, row, kept, scale, first, n);
-  else if (dtype != CPU_FLOAT32 && row->weight_dtype == dtype)
-    end_with(dtype, dtype, row, kept, scale, first, n);
+  else if (dtype != CPU_BFLOAT16 && row->weight_dtype == CPU_FLOAT16)
+    end_with(dtype, CPU_FLOAT16, row, kept, scale, first, n);
+  else if (dtype != CPU_FLOAT16 && row->weight_dtype == CPU_BFLOAT16)
+    end_with(dtype, CPU_BFLOAT16, row, kept, scale, first, n);
   else
     end_with(dtype, CPU_FLOAT32, row, kept, scale, first, n);
 }

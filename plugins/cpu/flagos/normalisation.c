@@ -63,14 +63,16 @@ CPU_TEMPLATE void scale_row(norm_form form, const norm_row *of, float scale) {
   }
 }
 
-/* A weight has x's type, or is float32. */
+/* A weight has x's type, or is float32; that of x in float32 has any. */
 CPU_TEMPLATE void normalise_with(cpu_dtype dtype, bool residual, const norm_row *row) {
   float squares = cpu_squares_of_row(dtype, residual, row->x, row->residual, row->variance_size);
   float scale = 1.0f / sqrtf(squares / (float)row->variance_size + row->epsilon);
   if (row->weight_dtype == CPU_OTHER)
     scale_row((norm_form){dtype, CPU_OTHER, residual}, row, scale);
-  else if (dtype != CPU_FLOAT32 && row->weight_dtype == dtype)
-    scale_row((norm_form){dtype, dtype, residual}, row, scale);
+  else if (dtype != CPU_BFLOAT16 && row->weight_dtype == CPU_FLOAT16)
+    scale_row((norm_form){dtype, CPU_FLOAT16, residual}, row, scale);
+  else if (dtype != CPU_FLOAT16 && row->weight_dtype == CPU_BFLOAT16)
+    scale_row((norm_form){dtype, CPU_BFLOAT16, residual}, row, scale);
   else
     scale_row((norm_form){dtype, CPU_FLOAT32, residual}, row, scale);
 }
