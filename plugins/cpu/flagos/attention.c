@@ -56,8 +56,10 @@ static int64_t row_stride(int64_t size) {
 }
 
 static void convert_rows(float *to, int64_t stride, cpu_matrix from, int64_t rows, int64_t columns) {
-  for (int64_t row = 0; row < rows; row++)
+  for (int64_t row = 0; row < rows; row++) {
+    fetch_row(from, row + ROWS_AHEAD, columns);
     cpu_block_types[from.dtype].load(to + row * stride, cpu_matrix_row(from, row), 0, columns);
+  }
 }
 
 typedef struct row_list {

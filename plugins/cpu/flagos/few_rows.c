@@ -144,11 +144,13 @@ size_t cpu_few_rows_size(int64_t m, int64_t k) {
   return (size_t)(m * padded(k));
 }
 
-/* What is converted anew for each tile of rows has to be cheap to convert. Of float16 oneDNN has no products. */
+/* What is converted anew for each tile of rows has to be cheap to convert. */
 int64_t cpu_few_rows_of(cpu_dtype dtype) {
   const int64_t rows[CPU_N_DTYPES] = {[CPU_FLOAT32] = LANES > 4 ? 32 : 8,
-                                      [CPU_FLOAT16] = LANES > 4 ? CPU_FEW_ROWS : 8,
-                                      [CPU_BFLOAT16] = cpu_has_pairs() ? CPU_FEW_ROWS : 8};
+                                      [CPU_FLOAT16] = LANES > 4 ? 4 * LANES : 8,
+                                      [CPU_BFLOAT16] = cpu_has_pairs() ? CPU_FEW_ROWS
+                                                       : LANES == 8    ? 16
+                                                                       : 8};
   return rows[dtype];
 }
 

@@ -46,6 +46,17 @@ SPECIALISED vector load_halves(const uint16_t *from) {
 #endif
 }
 
+/* Elements of a row from `first` on. */
+SPECIALISED vector load_lanes(cpu_dtype dtype, const void *row, int64_t first) {
+  typedef uint16_t halves __attribute__((vector_size(2 * LANES), aligned(1), may_alias));
+  const uint16_t *from = (const uint16_t *)row + first;
+  if (dtype == CPU_FLOAT32)
+    return *(const vector *)((const float *)row + first);
+  if (dtype == CPU_FLOAT16)
+    return load_halves(from);
+  return (vector)(__builtin_convertvector(*(const halves *)from, vector_words) << 16);
+}
+
 /* Half 0 or 1 of the PAIR elements of a row from `first` on, as floats. Those of bfloat16 are taken apart in another
  * way, by half as many instructions: half 0 are all at even places. */
 enum { PAIR = 2 * LANES };
@@ -79,14 +90,32 @@ SPECIALISED vector take_odd(vector a, vector b) {
   return __builtin_shufflevector(a, b, PLACES(1));
 }
 
-/* Columns become rows: each step takes what is at even places of two neighbours, and at odd ones. */
+/* The same of each 16 bytes of both, or of these as a whole: what takes one instruction. */
+#define QUARTER_PLACES(i) i, (i) + 2, (i) + LANES, (i) + LANES + 2
+#define QUARTER(i)        4 * (i), 4 * (i) + 1, 4 * (i) + 2, 4 * (i) + 3
+#if defined(__AVX512F__)
+#define LOCAL_PLACES(i) QUARTER_PLACES(i), QUARTER_PLACES((i) + 4), QUARTER_PLACES((i) + 8), QUARTER_PLACES((i) + 12)
+#define WHOLE_PLACES(i) QUARTER(i), QUARTER((i) + 2), QUARTER((i) + 4), QUARTER((i) + 6)
+#elif defined(__AVX2__)
+#define LOCAL_PLACES(i) QUARTER_PLACES(i), QUARTER_PLACES((i) + 4)
+#define WHOLE_PLACES(i) QUARTER(i), QUARTER((i) + 2)
+#else
+#define LOCAL_PLACES(i) QUARTER_PLACES(i)
+#define WHOLE_PLACES(i) QUARTER(i)
+#endif
+
+SPECIALISED void take_apart(bool is_local, vector a, vector b, vector *even, vector *odd) {
+  *even = is_local ? __builtin_shufflevector(a, b, LOCAL_PLACES(0)) : __builtin_shufflevector(a, b, WHOLE_PLACES(0));
+  *odd = is_local ? __builtin_shufflevector(a, b, LOCAL_PLACES(1)) : __builtin_shufflevector(a, b, WHOLE_PLACES(1));
+}
+
+/* Columns become rows: each step takes what is at even places of two neighbours, and at odd ones; the first two of each
+ * 16 bytes. */
 SPECIALISED void transpose(vector rows[LANES]) {
   UNROLL for (int step = 1; step < LANES; step *= 2) {
     vector parts[LANES];
-    UNROLL for (int i = 0; i < LANES / 2; i++) {
-      parts[i] = take_even(rows[2 * i], rows[2 * i + 1]);
-      parts[i + LANES / 2] = take_odd(rows[2 * i], rows[2 * i + 1]);
-    }
+    UNROLL for (int i = 0; i < LANES / 2; i++)
+        take_apart(step < 4, rows[2 * i], rows[2 * i + 1], &parts[i], &parts[i + LANES / 2]);
     UNROLL for (int i = 0; i < LANES; i++) rows[i] = parts[i];
   }
 }

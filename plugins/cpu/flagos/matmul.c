@@ -11,11 +11,6 @@
 #include "plugins/cpu/scratch.h"
 #include "plugins/integers.h"
 
-/* Packed operands are rows of a, TILE_ROWS at a time, and panels [k, TILE_COLUMNS] of columns of b. A block of a and
- * one of b and the sums of both together stay in the second-level cache. */
-enum { TILE_ROWS = 12, TILE_COLUMNS = 32, BLOCK_ROWS = 43 * TILE_ROWS, BLOCK_COLUMNS = 256, BLOCK_K = 256 };
-enum { A_STRIDE = BLOCK_K + 16 }; /* no power of two: rows would displace each other from the first-level cache */
-
 /* --------------------------------------------------------------------------------------------------------- kernels */
 
 /* How many vectors in how many rows of sums fit into the registers; where an instruction does not take a factor from
@@ -30,59 +25,89 @@ enum { HEIGHT = 4, VECTORS = 4 };
 enum { HEIGHT = 3, VECTORS = 4 };
 #endif
 
-/* sums [TILE_ROWS, TILE_COLUMNS] += rows of a times panel of b; only the first `rows` count. */
-static void add_tile(int64_t k, int64_t rows, const float *a, const float *b, float *sums) {
-  for (int64_t first = 0; first < rows; first += HEIGHT)
-    for (int64_t column = 0; column < TILE_COLUMNS; column += LANES * VECTORS)
-      multiply_tile(HEIGHT, VECTORS, k, (tile_factors){a + first * A_STRIDE, A_STRIDE, 1}, b + column, TILE_COLUMNS,
-                    true, sums + first * BLOCK_COLUMNS + column, BLOCK_COLUMNS);
-}
+/* Packed operands are rows of a and panels [k, PANEL] of columns of b. A panel stays in the first-level cache while the
+ * rows of a group are multiplied by it, and these in the second. The panels of a block wait for its next group in the
+ * last one, with its sums. */
+enum { PANEL = VECTORS * LANES, GROUP_ROWS = 96, BLOCK_ROWS = 516, BLOCK_COLUMNS = 512, BLOCK_K = 256 };
+
+/* Between rows, no power of two: they would displace each other from the first-level cache. */
+enum { GAP = 16, A_STRIDE = BLOCK_K + GAP };
+
+/* The result is shared in strips of so many columns of a block's rows, which are numbered along the rows; strips that
+ * follow each other make a block. */
+enum { STRIP_COLUMNS = 128, BLOCK_STRIPS = BLOCK_COLUMNS / STRIP_COLUMNS };
+_Static_assert(GROUP_ROWS % HEIGHT == 0 && BLOCK_ROWS % HEIGHT == 0 && STRIP_COLUMNS % PANEL == 0, "tiles are whole");
 
 /* ---------------------------------------------------------------------------------------------------------- blocks */
 
+/* k numbers of a row from number `first` on, or of none, come into the second-level cache. */
+static void fetch_row(cpu_matrix from, int64_t row, int64_t first, int64_t k) {
+  const int64_t size = cpu_dtype_size(from.dtype);
+  const char *numbers = (const char *)cpu_matrix_row(from, row) + first * size;
+  for (int64_t line = 0; line < k * size; line += 64)
+    __builtin_prefetch(numbers + line, 0, 2);
+}
+
+/* Pages that rows of a lie in are not foreseen by processors. */
+enum { ROWS_AHEAD = 4 };
+
 /* Rows of a as [rows, A_STRIDE]; zeros fill up the last tile. */
 static void pack_rows(const cpu_product *product, float *to, int64_t m, int64_t rows, int64_t first, int64_t k) {
-  for (int64_t r = 0; r < rows; r++)
+  for (int64_t r = 0; r < rows; r++) {
+    fetch_row(product->a, m + r + ROWS_AHEAD, first, k);
     cpu_block_types[product->a.dtype].load(to + r * A_STRIDE, cpu_matrix_row(product->a, m + r), first, k);
-  for (int64_t r = rows; r < round_up(rows, TILE_ROWS); r++)
+  }
+  for (int64_t r = rows; r < round_up(rows, HEIGHT); r++)
     memset(to + r * A_STRIDE, 0, (size_t)k * sizeof *to);
 }
 
-/* LANES columns of b, its rows, as columns of a panel [k, TILE_COLUMNS]; what is missing is zero. */
-static void pack_lanes(const cpu_product *product, float *to, int64_t n, int64_t columns, int64_t first, int64_t k) {
-  float rows[LANES][BLOCK_K + LANES];
-  for (int64_t r = 0; r < LANES; r++)
-    if (r < columns)
-      cpu_block_types[product->b.dtype].load(rows[r], cpu_matrix_row(product->b, n + r), first, k);
+/* LANES numbers of LANES rows. */
+SPECIALISED void pack_square(cpu_dtype dtype, const char *const *rows, int64_t first, float *to) {
+  vector square[LANES];
+  UNROLL for (int r = 0; r < LANES; r++) square[r] = load_lanes(dtype, rows[r], first);
+  transpose(square);
+  UNROLL for (int r = 0; r < LANES; r++) * (vector *)(to + r * PANEL) = square[r];
+}
+
+/* The first k numbers of LANES rows as columns of a panel, behind which there is room for what fills up the last
+ * square: zeros. */
+SPECIALISED void pack_lanes(cpu_dtype dtype, const char *const *rows, int64_t k, float *to) {
+  const int64_t size = cpu_dtype_size(dtype), whole = k / LANES * LANES;
+  char rest[LANES][LANES * sizeof(float)] = {0};
+  const char *rests[LANES];
+  for (int64_t i = 0; i < whole; i += LANES)
+    pack_square(dtype, rows, i, to + i * PANEL);
+  if (whole == k)
+    return;
+  for (int r = 0; r < LANES; r++)
+    rests[r] = memcpy(rest[r], rows[r] + whole * size, (size_t)((k - whole) * size));
+  pack_square(dtype, rests, 0, to + whole * PANEL);
+}
+
+/* Rows of b from number `first` on as a panel; zeros for those that are not there. */
+static void pack_panel(cpu_matrix b, int64_t there, int64_t first, int64_t k, float *to) {
+  static const char zeros[BLOCK_K * sizeof(float)];
+  for (int lane = 0; lane < PANEL; lane += LANES, to += LANES) {
+    const char *rows[LANES];
+    for (int r = 0; r < LANES; r++)
+      rows[r] = lane + r < there ? (char *)cpu_matrix_row(b, lane + r) + first * cpu_dtype_size(b.dtype) : zeros;
+    if (b.dtype == CPU_FLOAT32)
+      pack_lanes(CPU_FLOAT32, rows, k, to);
+    else if (b.dtype == CPU_FLOAT16)
+      pack_lanes(CPU_FLOAT16, rows, k, to);
     else
-      memset(rows[r], 0, (size_t)k * sizeof(float));
-  for (int64_t i = 0; i < k; i += LANES) {
-    vector square[LANES];
-    UNROLL for (int r = 0; r < LANES; r++) square[r] = *(const vector *)(rows[r] + i);
-    transpose(square);
-    if (i + LANES <= k) {
-      UNROLL for (int r = 0; r < LANES; r++) * (vector *)(to + (i + r) * TILE_COLUMNS) = square[r];
-    } else
-      for (int64_t r = 0; r < k - i; r++)
-        *(vector *)(to + (i + r) * TILE_COLUMNS) = square[r];
+      pack_lanes(CPU_BFLOAT16, rows, k, to);
   }
 }
 
-/* Rows of b as panels [k, TILE_COLUMNS]; the last one is filled up with zeros. */
-static void pack_panels(const cpu_product *product, float *to, int64_t n, int64_t columns, int64_t first, int64_t k) {
-  for (int64_t panel = 0; panel < columns; panel += TILE_COLUMNS, to += TILE_COLUMNS * k)
-    for (int64_t lane = 0; lane < TILE_COLUMNS; lane += LANES)
-      pack_lanes(product, to + lane, n + panel + lane, columns - panel - lane, first, k);
-}
-
-/* Columns of a matrix [k, columns] as panels [k, TILE_COLUMNS]. */
+/* Columns of a matrix [k, columns] as panels; the last one is filled up with zeros. */
 static void pack_columns(float *to, cpu_matrix from, int64_t columns, int64_t k) {
   const cpu_block_type *type = &cpu_block_types[from.dtype];
   float row[BLOCK_COLUMNS] = {0};
   for (int64_t i = 0; i < k; i++) {
     type->load(row, cpu_matrix_row(from, i), 0, columns);
-    for (int64_t panel = 0; panel < columns; panel += TILE_COLUMNS)
-      memcpy(to + panel * k + i * TILE_COLUMNS, row + panel, TILE_COLUMNS * sizeof *row);
+    for (int64_t panel = 0; panel < columns; panel += PANEL)
+      memcpy(to + panel * k + i * PANEL, row + panel, PANEL * sizeof *row);
   }
 }
 
@@ -90,9 +115,9 @@ void cpu_product_end(const cpu_product *product, float *sums, int64_t stride, in
                      int64_t columns) {
   const cpu_block_type *type = &cpu_block_types[product->out.dtype];
   const cpu_block_type *bias_type = &cpu_block_types[product->bias_dtype];
-  float bias[BLOCK_COLUMNS];
-  for (int64_t first = 0; first < columns; first += BLOCK_COLUMNS) {
-    int64_t width = least(BLOCK_COLUMNS, columns - first);
+  float bias[CPU_BLOCK];
+  for (int64_t first = 0; first < columns; first += CPU_BLOCK) {
+    int64_t width = cpu_block_size(columns - first);
     if (product->bias && !product->bias_by_row)
       bias_type->load(bias, product->bias, n + first, width);
     for (int64_t row = 0; row < rows; row++) {
@@ -125,81 +150,78 @@ cpu_product cpu_product_part(const cpu_product *product, int64_t m, int64_t rows
 
 /* Rows of a block: all blocks are about as large, that none is packed for a few rows. */
 static int64_t block_rows(int64_t m) {
-  int64_t blocks = divide_up(m, BLOCK_ROWS);
-  return blocks ? round_up(divide_up(m, blocks), TILE_ROWS) : 0;
+  return round_up(divide_up(m, divide_up(m, BLOCK_ROWS)), HEIGHT);
 }
 
-/* Three areas of scratch memory. */
+/* Three areas of scratch memory, and floats from one row of sums to the next. */
 typedef struct areas {
   int64_t a, b, sums; /* floats */
+  int64_t stride;
 } areas;
 
-static areas needed_areas(int64_t m, int64_t n, int64_t k) {
-  int64_t rows = round_up(least(m, BLOCK_ROWS), TILE_ROWS), depth = least(k, BLOCK_K);
-  return (areas){rows * A_STRIDE, round_up(round_up(least(n, BLOCK_COLUMNS), TILE_COLUMNS) * depth, 16),
-                 rows * BLOCK_COLUMNS};
+static areas needed_areas(const cpu_product *product) {
+  const int64_t rows = block_rows(product->m);
+  const int64_t width = round_up(least(product->n, BLOCK_COLUMNS), PANEL), stride = width + GAP;
+  return (areas){least(rows, GROUP_ROWS) * A_STRIDE, width * least(product->k, BLOCK_K) + LANES * PANEL, rows * stride,
+                 stride};
+}
+
+/* sums [rows, stride] += rows of a, a group of them, times a panel. Meanwhile the rows of b that the next panel will be
+ * packed from are fetched; NULL: it is packed. */
+static void multiply_group(const float *a, int64_t rows, const float *panel, const cpu_matrix *next, int64_t first,
+                           int64_t k, float *sums, int64_t stride) {
+  const int64_t tiles = divide_up(rows, HEIGHT);
+  for (int64_t i = 0; i < tiles; i++, a += HEIGHT * A_STRIDE, sums += HEIGHT * stride) {
+    for (int64_t row = i * PANEL / tiles; next && row < (i + 1) * PANEL / tiles; row++)
+      fetch_row(*next, row, first, k);
+    multiply_tile(HEIGHT, VECTORS, k, (tile_factors){a, A_STRIDE, 1}, panel, PANEL, true, sums, stride);
+  }
 }
 
 /* Rows m to m + rows - 1 and columns n to n + columns - 1 of the result, no more than a block. */
 static void multiply_block(const cpu_product *product, int64_t m, int64_t rows, int64_t n, int64_t columns,
                            float *scratch) {
-  areas sizes = needed_areas(product->m, product->n, product->k);
+  const areas sizes = needed_areas(product);
   float *a = scratch, *b = a + sizes.a, *sums = b + sizes.b;
-  memset(sums, 0, (size_t)(rows * BLOCK_COLUMNS) * sizeof *sums);
+  memset(sums, 0, (size_t)(round_up(rows, HEIGHT) * sizes.stride) * sizeof *sums);
   for (int64_t first = 0; first < product->k; first += BLOCK_K) {
-    int64_t k = least(BLOCK_K, product->k - first);
-    pack_rows(product, a, m, rows, first, k);
+    const int64_t k = least(BLOCK_K, product->k - first);
     if (product->b_is_k_by_n)
       pack_columns(b, cpu_matrix_at(product->b, first, n), columns, k);
-    else
-      pack_panels(product, b, n, columns, first, k);
-    for (int64_t column = 0; column < columns; column += TILE_COLUMNS)
-      for (int64_t row = 0; row < rows; row += TILE_ROWS)
-        add_tile(k, least(TILE_ROWS, rows - row), a + row * A_STRIDE, b + column * k,
-                 sums + row * BLOCK_COLUMNS + column);
+    for (int64_t top = 0; top < rows; top += GROUP_ROWS) {
+      const bool packs = top == 0 && !product->b_is_k_by_n;
+      const int64_t height = least(GROUP_ROWS, rows - top);
+      pack_rows(product, a, m + top, height, first, k);
+      for (int64_t column = 0; column < columns; column += PANEL) {
+        const cpu_matrix next = cpu_matrix_at(product->b, n + column + PANEL, 0);
+        if (packs)
+          pack_panel(cpu_matrix_at(product->b, n + column, 0), columns - column, first, k, b + column * k);
+        multiply_group(a, height, b + column * k, packs ? &next : NULL, first, k, sums + top * sizes.stride + column,
+                       sizes.stride);
+      }
+    }
   }
-  cpu_product_end(product, sums, BLOCK_COLUMNS, m, rows, n, columns);
+  cpu_product_end(product, sums, sizes.stride, m, rows, n, columns);
 }
 
-/* Blocks are numbered along the rows of the result. */
-static void multiply_blocks(const cpu_product *product, float *scratch, int64_t first, int64_t end) {
-  int64_t rows = block_rows(product->m), across = divide_up(product->n, BLOCK_COLUMNS);
-  for (; first < end; first++) {
-    int64_t m = first / across * rows, n = first % across * BLOCK_COLUMNS;
-    multiply_block(product, m, least(rows, product->m - m), n, least(BLOCK_COLUMNS, product->n - n), scratch);
+static void multiply_strips(const cpu_product *product, float *scratch, int64_t first, int64_t end) {
+  const int64_t rows = block_rows(product->m), across = divide_up(product->n, STRIP_COLUMNS);
+  for (int64_t strips; first < end; first += strips) {
+    const int64_t m = first / across * rows, strip = first % across, n = strip * STRIP_COLUMNS;
+    strips = least(least(BLOCK_STRIPS, across - strip), end - first);
+    multiply_block(product, m, least(rows, product->m - m), n, least(strips * STRIP_COLUMNS, product->n - n), scratch);
   }
 }
 
-static int64_t count_blocks(const cpu_product *product) {
-  return product->m ? divide_up(product->m, block_rows(product->m)) * divide_up(product->n, BLOCK_COLUMNS) : 0;
+static int64_t count_strips(const cpu_product *product) {
+  return divide_up(product->m, block_rows(product->m)) * divide_up(product->n, STRIP_COLUMNS);
 }
 
-/* ------------------------------------------------------------------------------------------------------ one thread */
+/* -------------------------------------------------------------------------------------------------- several threads */
 
 static bool has_few_rows(const cpu_product *product) {
   return product->m <= cpu_few_rows_of(product->b.dtype) && !product->b_is_k_by_n;
 }
-
-static size_t blocks_scratch(int64_t m, int64_t n, int64_t k) {
-  areas sizes = needed_areas(m, n, k);
-  return (size_t)(sizes.a + sizes.b + sizes.sums);
-}
-
-size_t cpu_product_scratch(int64_t m, int64_t n, int64_t k) {
-  size_t of_blocks = blocks_scratch(m, n, k);
-  size_t of_few_rows = cpu_few_rows_size(least(m, CPU_FEW_ROWS), k);
-  return of_blocks > of_few_rows ? of_blocks : of_few_rows;
-}
-
-void cpu_product_run(const cpu_product *product, float *scratch) {
-  if (has_few_rows(product)) {
-    cpu_few_rows_convert(product, scratch);
-    cpu_few_rows(product, scratch, 0, product->n);
-  } else
-    multiply_blocks(product, scratch, 0, count_blocks(product));
-}
-
-/* -------------------------------------------------------------------------------------------------- several threads */
 
 /* What a thread does in some ten microseconds. */
 enum { GRAIN_BYTES = 256 << 10, GRAIN_FACTORS = 1 << 19 };
@@ -228,19 +250,20 @@ static fl_status share_few_rows(const cpu_product *product) {
   return status;
 }
 
-static fl_status blocks_range(void *user, int64_t first, int64_t end) {
+static fl_status strips_range(void *user, int64_t first, int64_t end) {
   const cpu_product *product = user;
-  float *scratch = cpu_scratch_take(blocks_scratch(product->m, product->n, product->k));
+  const areas sizes = needed_areas(product);
+  float *scratch = cpu_scratch_take((size_t)(sizes.a + sizes.b + sizes.sums));
   if (!scratch)
     return FL_ENOMEM;
-  multiply_blocks(product, scratch, first, end);
+  multiply_strips(product, scratch, first, end);
   cpu_scratch_give(scratch);
   return FL_OK;
 }
 
-static fl_status share_blocks(const cpu_product *product) {
-  int64_t factors = block_rows(product->m) * least(BLOCK_COLUMNS, product->n) * product->k + 1;
-  return cpu_parallel_for(count_blocks(product), divide_up(GRAIN_FACTORS, factors), blocks_range, (void *)product);
+static fl_status share_strips(const cpu_product *product) {
+  int64_t factors = block_rows(product->m) * least(STRIP_COLUMNS, product->n) * product->k + 1;
+  return cpu_parallel_for(count_strips(product), divide_up(GRAIN_FACTORS, factors), strips_range, (void *)product);
 }
 
 /* --------------------------------------------------------------------------------------------------------- library */
@@ -248,13 +271,18 @@ static fl_status share_blocks(const cpu_product *product) {
 /* oneDNN is called for one part of the result after the other: in rows and columns no more than this. */
 enum { PART_ROWS = 512, PART_COLUMNS = 512 };
 
-/* From how many multiplications on calling it pays. It wins then for any number of rows that are not few. */
+/* From how many multiplications on calling it pays. It is as fast as ours then for any number of rows that are not few,
+ * or faster; of bfloat16 by AVX2 it is slower, and who pins the base of the architecture wants no other instructions.
+ */
 enum { LIBRARY_FACTORS = 1 << 21 };
 
+static bool library_is_fast(cpu_dtype dtype) {
+  return dtype == CPU_FLOAT32 ? LANES > 4 : dtype == CPU_BFLOAT16 && LANES == 16;
+}
+
 static bool suits_library(const cpu_product *product) {
-  /* The base of the architecture is our code alone: who pins it wants no other instructions. */
-  return LANES > 4 && product->m * product->n >= LIBRARY_FACTORS / (product->k + 1) &&
-         product->a.dtype == product->b.dtype && product->b.dtype != CPU_FLOAT16 && cpu_onednn_is_there();
+  return library_is_fast(product->b.dtype) && product->a.dtype == product->b.dtype &&
+         product->m * product->n >= LIBRARY_FACTORS / (product->k + 1) && cpu_onednn_is_there();
 }
 
 static int64_t part_rows(int64_t m) {
@@ -305,7 +333,7 @@ static cpu_product part_to_pack(const cpu_product *product, int64_t i) {
 size_t cpu_product_packed_size(const cpu_product *product) {
   cpu_product like = *product;
   like.a.dtype = product->b.dtype;
-  if (LANES <= 4 || cpu_is_of_pairs(&like) || cpu_is_of_tiles(&like) || product->b_is_k_by_n ||
+  if (!library_is_fast(product->b.dtype) || cpu_is_of_pairs(&like) || cpu_is_of_tiles(&like) || product->b_is_k_by_n ||
       product->n * product->k < LIBRARY_FACTORS / PART_ROWS)
     return 0;
   int64_t parts = divide_up(product->n, PART_COLUMNS);
@@ -337,15 +365,6 @@ fl_status cpu_product_pack(const cpu_product *product, void *packed) {
 
 /* ----------------------------------------------------------------------------------------------------------- parts */
 
-static fl_status run_alone(const cpu_product *product) {
-  float *scratch = cpu_scratch_take(cpu_product_scratch(product->m, product->n, product->k));
-  if (!scratch)
-    return FL_ENOMEM;
-  cpu_product_run(product, scratch);
-  cpu_scratch_give(scratch);
-  return FL_OK;
-}
-
 /* Parts that have the sizes of the one before go on with what was made for it. Where oneDNN fails our code computes the
  * part. */
 static fl_status parts_range(void *user, int64_t first, int64_t end) {
@@ -368,7 +387,7 @@ static fl_status parts_range(void *user, int64_t first, int64_t end) {
     if (made && cpu_onednn_run(made, part.a.data, packed ? part.packed : part.b.data, sums))
       cpu_product_end(&part, sums, part.n, 0, part.m, 0, part.n);
     else
-      status = run_alone(&part);
+      status = strips_range(&part, 0, count_strips(&part));
   }
   cpu_onednn_end(made);
   cpu_scratch_give(sums);
@@ -398,5 +417,5 @@ fl_status cpu_product_share(const cpu_product *given) {
     return cpu_pairs_share(&product);
   if (!suits_packed(&product))
     product.packed = NULL;
-  return suits_library(&product) ? share_parts(&product) : share_blocks(&product);
+  return suits_library(&product) ? share_parts(&product) : share_strips(&product);
 }

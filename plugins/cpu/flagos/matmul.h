@@ -27,11 +27,6 @@ typedef struct cpu_product {
 size_t cpu_product_packed_size(const cpu_product *product);
 fl_status cpu_product_pack(const cpu_product *product, void *packed);
 
-/* In the calling thread: for loops over products. Floats of scratch memory that a product of these sizes needs; a
- * smaller product needs no more. */
-size_t cpu_product_scratch(int64_t m, int64_t n, int64_t k);
-void cpu_product_run(const cpu_product *product, float *scratch);
-
 /* In as many threads as pay (parallel.h): each element is the same whatever their number. FL_ENOMEM without scratch
  * memory. */
 fl_status cpu_product_share(const cpu_product *product);
