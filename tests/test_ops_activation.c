@@ -135,7 +135,7 @@ END_TEST
 /* ------------------------------------------------------------------------------------ large calls and small ones */
 
 /* The results of the rows of a large call, which may be looked up, are those of small calls, which are computed. */
-enum { LARGE_ROWS = 16, LARGE_SIZE = N_VALUES / LARGE_ROWS };
+enum { LARGE_ROWS = 32, LARGE_SIZE = N_VALUES / LARGE_ROWS };
 
 /* Every 16-bit value once as it is and, in an op of two, once more as a factor, in another order. */
 static owned *large(DLDataType dtype, const variant *v, bool is_gated) {

@@ -39,6 +39,14 @@ typedef struct lookup_table {
 
 enum { LOOKUP_EMPTY, LOOKUP_BEING_FILLED, LOOKUP_FULL };
 
+/* Elements of a call that is large: by narrow vectors computing takes longer, and numbers of float16 lie in more lines
+ * of the table than as many of bfloat16. */
+#ifdef __AVX512F__
+enum { LARGE_OF_FLOAT16 = 16 << 10, LARGE_OF_BFLOAT16 = 16 << 10 };
+#else
+enum { LARGE_OF_FLOAT16 = 8 << 10, LARGE_OF_BFLOAT16 = 4 << 10 };
+#endif
+
 static void lookup_fill(lookup_table *table, const lookup_function *function) {
   uint16_t numbers[CPU_CHUNK];
   for (int first = 0; first < 1 << 16; first += CPU_CHUNK) {
@@ -57,9 +65,9 @@ static inline bool lookup_default_mode(void) {
 
 /* What the function makes of a number of these bits, or NULL: then it is computed. `elements`: of the call. */
 static const uint16_t *lookup_results(lookup_table *tables, const lookup_function *function, int64_t elements) {
-  const int64_t enough = 16 << 10;
+  const int64_t large = function->dtype == CPU_FLOAT16 ? LARGE_OF_FLOAT16 : LARGE_OF_BFLOAT16;
   int empty = LOOKUP_EMPTY;
-  if (!tables || function->dtype == CPU_FLOAT32 || elements < enough || !lookup_default_mode())
+  if (!tables || function->dtype == CPU_FLOAT32 || elements < large || !lookup_default_mode())
     return NULL;
   lookup_table *table = &tables[function->dtype == CPU_BFLOAT16];
   if (atomic_load_explicit(&table->state, memory_order_acquire) == LOOKUP_FULL)
