@@ -93,22 +93,30 @@ CPU_TEMPLATE void lookup_chunk(const uint16_t *results, char *found, const char 
   _mm512_storeu_si512(found, _mm512_mask_blend_epi16(0xaaaaaaaa, even, _mm512_slli_epi32(odd, 16)));
 }
 #else
-CPU_TEMPLATE __m128i lookup_eight(const uint16_t *results, const cpu_element16 *numbers) {
-  __m128i found = _mm_cvtsi32_si128(results[numbers[0]]);
-  found = _mm_insert_epi16(found, results[numbers[1]], 1);
-  found = _mm_insert_epi16(found, results[numbers[2]], 2);
-  found = _mm_insert_epi16(found, results[numbers[3]], 3);
-  found = _mm_insert_epi16(found, results[numbers[4]], 4);
-  found = _mm_insert_epi16(found, results[numbers[5]], 5);
-  found = _mm_insert_epi16(found, results[numbers[6]], 6);
-  return _mm_insert_epi16(found, results[numbers[7]], 7);
+/* Number `i` of four. */
+CPU_TEMPLATE uint16_t lookup_number(uint64_t four, int i) {
+  return (uint16_t)(four >> 16 * i);
+}
+
+/* Four numbers are loaded at once: loads are what it has most of. */
+CPU_TEMPLATE __m128i lookup_eight(const uint16_t *results, const char *numbers) {
+  uint64_t low, high;
+  memcpy(&low, numbers, sizeof low);
+  memcpy(&high, numbers + sizeof low, sizeof high);
+  __m128i found = _mm_cvtsi32_si128(results[lookup_number(low, 0)]);
+  found = _mm_insert_epi16(found, results[lookup_number(low, 1)], 1);
+  found = _mm_insert_epi16(found, results[lookup_number(low, 2)], 2);
+  found = _mm_insert_epi16(found, results[lookup_number(low, 3)], 3);
+  found = _mm_insert_epi16(found, results[lookup_number(high, 0)], 4);
+  found = _mm_insert_epi16(found, results[lookup_number(high, 1)], 5);
+  found = _mm_insert_epi16(found, results[lookup_number(high, 2)], 6);
+  return _mm_insert_epi16(found, results[lookup_number(high, 3)], 7);
 }
 
 /* Stored by whole vectors, as they are loaded soon after: parts would have to reach the cache first. */
 CPU_TEMPLATE void lookup_chunk(const uint16_t *results, char *found, const char *numbers) {
-  const cpu_element16 *at = (const void *)numbers;
-  for (int i = 0; i < CPU_CHUNK; i += 16, found += 32) {
-    __m128i low = lookup_eight(results, at + i), high = lookup_eight(results, at + i + 8);
+  for (int i = 0; i < LOOKUP_BYTES; i += 32, numbers += 32, found += 32) {
+    __m128i low = lookup_eight(results, numbers), high = lookup_eight(results, numbers + 16);
 #ifdef __AVX__
     _mm256_storeu_si256((void *)found, _mm256_set_m128i(high, low));
 #else
