@@ -40,12 +40,9 @@ _Static_assert(GROUP_ROWS % HEIGHT == 0 && BLOCK_ROWS % HEIGHT == 0 && STRIP_COL
 
 /* ---------------------------------------------------------------------------------------------------------- blocks */
 
-/* k numbers of a row from number `first` on, or of none, come into the second-level cache. */
+/* k numbers of a row from number `first` on; there may be none. */
 static void fetch_row(cpu_matrix from, int64_t row, int64_t first, int64_t k) {
-  const int64_t size = cpu_dtype_size(from.dtype);
-  const char *numbers = (const char *)cpu_matrix_row(from, row) + first * size;
-  for (int64_t line = 0; line < k * size; line += 64)
-    __builtin_prefetch(numbers + line, 0, 2);
+  fetch(cpu_matrix_at(from, row, first).data, k * cpu_dtype_size(from.dtype));
 }
 
 /* Pages that rows of a lie in are not foreseen by processors. */
