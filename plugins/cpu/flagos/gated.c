@@ -27,8 +27,11 @@ typedef struct gated_job {
 /* The activation of a gate: a number of the type, if it may be looked up. */
 typedef float (*gate_fn)(cpu_dtype dtype, const parameters *p, float gate);
 
-/* Of that and of a factor. */
-typedef float (*product_fn)(cpu_dtype dtype, const parameters *p, float gate, float up);
+/* What becomes of the factor before it is multiplied with that. */
+typedef struct factor_form {
+  float (*of)(cpu_dtype dtype, const parameters *p, float up); /* NULL: it stays as it is */
+  bool rounded;
+} factor_form;
 
 /* Gates, then factors; the other way round; or both in turn. */
 typedef enum layout { HALVES, SWAPPED_HALVES, INTERLEAVED } layout;
@@ -37,7 +40,7 @@ typedef enum layout { HALVES, SWAPPED_HALVES, INTERLEAVED } layout;
 typedef struct gated_form {
   layout order;
   gate_fn gate; /* NULL: it is looked up */
-  product_fn product;
+  factor_form factor;
 } gated_form;
 
 /* An activation as ops have it. */
@@ -87,8 +90,12 @@ CPU_TEMPLATE void chunk(cpu_dtype dtype, gated_form form, const parameters *p, c
   cpu_load(dtype, up, ups, at, CPU_CHUNK);
   for (int i = 0; i < CPU_CHUNK && form.gate; i++)
     gate[i] = form.gate(dtype, p, gate[i]);
+  for (int i = 0; i < CPU_CHUNK && form.factor.of; i++)
+    up[i] = form.factor.of(dtype, p, up[i]);
+  if (form.factor.rounded)
+    cpu_round_chunk(dtype, up);
   for (int i = 0; i < CPU_CHUNK; i++)
-    gate[i] = form.product(dtype, p, gate[i], up[i]);
+    gate[i] *= up[i];
   cpu_store_around(dtype, out, first, gate, CPU_CHUNK, around);
 }
 
@@ -121,16 +128,16 @@ CPU_TEMPLATE void row(gated_form form, const gated_job *job, const parameters *p
     row_of(CPU_BFLOAT16, form, job, p, rows);
 }
 
-CPU_TEMPLATE void halves_row(gate_fn gate, product_fn product, const gated_job *job, const cpu_rows *rows) {
-  row((gated_form){HALVES, gate, product}, job, &job->p, rows);
+CPU_TEMPLATE void halves_row(gate_fn gate, factor_form factor, const gated_job *job, const cpu_rows *rows) {
+  row((gated_form){HALVES, gate, factor}, job, &job->p, rows);
 }
 
 /* The same of one that is looked up, whichever that is. */
-CPU_TEMPLATE void looked_up_row(layout order, product_fn product, const gated_job *job, const cpu_rows *rows) {
+CPU_TEMPLATE void looked_up_row(layout order, factor_form factor, const gated_job *job, const cpu_rows *rows) {
   if (job->dtype == CPU_FLOAT16)
-    row_of(CPU_FLOAT16, (gated_form){order, NULL, product}, job, &job->p, rows);
+    row_of(CPU_FLOAT16, (gated_form){order, NULL, factor}, job, &job->p, rows);
   else
-    row_of(CPU_BFLOAT16, (gated_form){order, NULL, product}, job, &job->p, rows);
+    row_of(CPU_BFLOAT16, (gated_form){order, NULL, factor}, job, &job->p, rows);
 }
 
 /* Not by cpu_store, which may make 0 of what is smaller than a normal number: a factor can make more of it. */
@@ -167,14 +174,10 @@ static fl_status gated(fl_call *call, const gated_function *function, parameters
                        job.results ? function->looked_up : function->row, &job);
 }
 
-CPU_TEMPLATE float multiply(cpu_dtype dtype, const parameters *p, float gate, float up) {
-  (void)dtype;
-  (void)p;
-  return gate * up;
-}
+static const factor_form as_it_is;
 
 static void looked_up_halves_row(const void *job, const cpu_rows *rows) {
-  looked_up_row(HALVES, multiply, job, rows);
+  looked_up_row(HALVES, as_it_is, job, rows);
 }
 
 CPU_TEMPLATE float silu(cpu_dtype dtype, const parameters *p, float gate) {
@@ -183,7 +186,7 @@ CPU_TEMPLATE float silu(cpu_dtype dtype, const parameters *p, float gate) {
 }
 
 static void silu_row(const void *job, const cpu_rows *rows) {
-  halves_row(silu, multiply, job, rows);
+  halves_row(silu, as_it_is, job, rows);
 }
 
 static void silu_gates(const void *job, const cpu_rows *rows) {
@@ -201,11 +204,11 @@ fl_status cpu_flagos_silu_and_mul(void *self, fl_call *call) {
 
 static void swapped_silu_row(const void *user, const cpu_rows *rows) {
   const gated_job *job = user;
-  row((gated_form){SWAPPED_HALVES, silu, multiply}, job, &job->p, rows);
+  row((gated_form){SWAPPED_HALVES, silu, as_it_is}, job, &job->p, rows);
 }
 
 static void looked_up_swapped_row(const void *job, const cpu_rows *rows) {
-  looked_up_row(SWAPPED_HALVES, multiply, job, rows);
+  looked_up_row(SWAPPED_HALVES, as_it_is, job, rows);
 }
 
 /* mul_and_silu(x) -> out */
@@ -221,7 +224,7 @@ CPU_TEMPLATE float gelu(cpu_dtype dtype, const parameters *p, float gate) {
 }
 
 static void gelu_row(const void *job, const cpu_rows *rows) {
-  halves_row(gelu, multiply, job, rows);
+  halves_row(gelu, as_it_is, job, rows);
 }
 
 static void gelu_gates(const void *job, const cpu_rows *rows) {
@@ -234,7 +237,7 @@ CPU_TEMPLATE float gelu_tanh(cpu_dtype dtype, const parameters *p, float gate) {
 }
 
 static void gelu_tanh_row(const void *job, const cpu_rows *rows) {
-  halves_row(gelu_tanh, multiply, job, rows);
+  halves_row(gelu_tanh, as_it_is, job, rows);
 }
 
 static void gelu_tanh_gates(const void *job, const cpu_rows *rows) {
@@ -280,29 +283,33 @@ static void plain_clamped_gates(const void *job, const cpu_rows *rows) {
 }
 
 /* The factor is clamped, too, and shifted by beta; if that is 0, there is nothing to round. */
-CPU_TEMPLATE float multiply_clamped(cpu_dtype dtype, const parameters *p, float gate, float up) {
-  return gate * vector_clamp(up, cpu_round(dtype, p->limit));
+CPU_TEMPLATE float clamp_factor(cpu_dtype dtype, const parameters *p, float up) {
+  return vector_clamp(up, cpu_round(dtype, p->limit));
 }
+
+static const factor_form clamped = {clamp_factor, false};
 
 static void looked_up_clamped_row(const void *job, const cpu_rows *rows) {
-  looked_up_row(HALVES, multiply_clamped, job, rows);
+  looked_up_row(HALVES, clamped, job, rows);
 }
 
-CPU_TEMPLATE float multiply_shifted(cpu_dtype dtype, const parameters *p, float gate, float up) {
-  return gate * cpu_round(dtype, vector_clamp(up, cpu_round(dtype, p->limit)) + p->beta);
+CPU_TEMPLATE float shift_factor(cpu_dtype dtype, const parameters *p, float up) {
+  return clamp_factor(dtype, p, up) + p->beta;
 }
+
+static const factor_form shifted = {shift_factor, true};
 
 static void looked_up_shifted_row(const void *job, const cpu_rows *rows) {
-  looked_up_row(HALVES, multiply_shifted, job, rows);
+  looked_up_row(HALVES, shifted, job, rows);
 }
 
 static void swigluoai_row(const void *user, const cpu_rows *rows) {
   const gated_job *job = user;
-  row((gated_form){INTERLEAVED, clamped_gate, multiply_shifted}, job, &job->p, rows);
+  row((gated_form){INTERLEAVED, clamped_gate, shifted}, job, &job->p, rows);
 }
 
 static void looked_up_swigluoai_row(const void *job, const cpu_rows *rows) {
-  looked_up_row(INTERLEAVED, multiply_shifted, job, rows);
+  looked_up_row(INTERLEAVED, shifted, job, rows);
 }
 
 static lookup_table swigluoai_tables[LOOKUP_TABLES], clamped_silu_tables[LOOKUP_TABLES];
@@ -316,11 +323,11 @@ fl_status cpu_flagos_swigluoai_and_mul(void *self, fl_call *call) {
 }
 
 static void silu_with_clamp_row(const void *job, const cpu_rows *rows) {
-  halves_row(clamped_gate, multiply_shifted, job, rows);
+  halves_row(clamped_gate, shifted, job, rows);
 }
 
 static void plain_silu_with_clamp_row(const void *job, const cpu_rows *rows) {
-  halves_row(plain_clamped_gate, multiply_clamped, job, rows);
+  halves_row(plain_clamped_gate, clamped, job, rows);
 }
 
 /* silu_and_mul_with_clamp(x, limit, alpha, beta) -> out */
@@ -340,7 +347,7 @@ CPU_TEMPLATE float fatrelu(cpu_dtype dtype, const parameters *p, float gate) {
 }
 
 static void fatrelu_row(const void *job, const cpu_rows *rows) {
-  halves_row(fatrelu, multiply, job, rows);
+  halves_row(fatrelu, as_it_is, job, rows);
 }
 
 /* fatrelu_and_mul(x, threshold) -> out */
@@ -355,7 +362,7 @@ CPU_TEMPLATE float swiglustep(cpu_dtype dtype, const parameters *p, float gate) 
 }
 
 static void swiglustep_row(const void *job, const cpu_rows *rows) {
-  halves_row(swiglustep, multiply_clamped, job, rows);
+  halves_row(swiglustep, clamped, job, rows);
 }
 
 static void swiglustep_gates(const void *job, const cpu_rows *rows) {
@@ -377,29 +384,31 @@ CPU_TEMPLATE float situ(cpu_dtype dtype, const parameters *p, float gate) {
   return p->beta * vector_tanh(gate / p->beta) * vector_sigmoid(gate);
 }
 
-CPU_TEMPLATE float multiply_limited(cpu_dtype dtype, const parameters *p, float gate, float up) {
+CPU_TEMPLATE float limit_factor(cpu_dtype dtype, const parameters *p, float up) {
   (void)dtype;
-  return gate * (p->limit * vector_tanh(up / p->limit));
+  return p->limit * vector_tanh(up / p->limit);
 }
 
+static const factor_form limited = {limit_factor, false};
+
 static void situ_row(const void *job, const cpu_rows *rows) {
-  halves_row(situ, multiply, job, rows);
+  halves_row(situ, as_it_is, job, rows);
 }
 
 static void situ_limited_row(const void *job, const cpu_rows *rows) {
-  halves_row(situ, multiply_limited, job, rows);
+  halves_row(situ, limited, job, rows);
 }
 
 /* situ_and_mul(x, beta, linear_beta) -> out */
 static fl_status situ_and_mul(void *self, fl_call *call) {
-  static const gated_function any = {.row = situ_row}, limited = {.row = situ_limited_row};
+  static const gated_function any = {.row = situ_row}, with_limit = {.row = situ_limited_row};
   const fl_value *linear_beta = &call->values[2];
   parameters p = {.beta = (float)call->values[1].v.f};
   (void)self;
   if (linear_beta->type != FL_FLOAT)
     return gated(call, &any, p);
   p.limit = (float)linear_beta->v.f;
-  return gated(call, &limited, p);
+  return gated(call, &with_limit, p);
 }
 
 /* --------------------------------------------------------------------------------------------- gelu_and_mul_sparse */
@@ -463,12 +472,12 @@ static parameters cut_of_row(const gated_job *job, const void *x) {
 
 static void sparse_row(const void *user, const cpu_rows *rows) {
   const parameters p = cut_of_row(user, rows->at[0]);
-  row((gated_form){HALVES, sparse_gelu, multiply}, user, &p, rows);
+  row((gated_form){HALVES, sparse_gelu, as_it_is}, user, &p, rows);
 }
 
 static void sparse_tanh_row(const void *user, const cpu_rows *rows) {
   const parameters p = cut_of_row(user, rows->at[0]);
-  row((gated_form){HALVES, sparse_gelu_tanh, multiply}, user, &p, rows);
+  row((gated_form){HALVES, sparse_gelu_tanh, as_it_is}, user, &p, rows);
 }
 
 /* gelu_and_mul_sparse(x, activation_sparsity, approximate) -> out */
