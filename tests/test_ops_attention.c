@@ -83,6 +83,19 @@ START_TEST(O2_O5_encoder_attention_agrees_with_the_reference_in_every_layout) {
 }
 END_TEST
 
+/* Tiles of one head are attended to together, of one thread so many that there are more. */
+START_TEST(O5_queries_of_many_tiles_agree_with_the_reference) {
+  DLDataType dtype = floats[_i];
+  owned *q = make_unit(dtype, SHAPE(1, 1300, 2, 12), 0, 1), *k = make_unit(dtype, SHAPE(1, 140, 2, 12), 0, 2);
+  owned *v = make_unit(dtype, SHAPE(1, 140, 2, 12), 0, 3);
+  owned *out[] = {make(dtype, SHAPE(1, 1300, 2, 12), 0), make(dtype, SHAPE(1, 1300, 2, 12), 0)};
+  for (int which = 0; which < 2; which++)
+    ck_assert_int_eq(encode(both[which], q, k, v, fl_none(), NULL, out[which]), FL_OK);
+  check_close("mm_encoder_attn", &out[1]->tensor, &out[0]->tensor);
+  UNMAKE(q, k, v, out[0], out[1]);
+}
+END_TEST
+
 /* Of large ones most weights are 0, or smaller than normal numbers; of the largest all but one. */
 START_TEST(O5_encoder_attention_agrees_with_the_reference_whatever_the_scale) {
   static const double scales[] = {-0.7, 0, 20, -20, 1e-30, 0x1p70, -0x1p90};
@@ -639,6 +652,7 @@ static void add_tests(TCase *tests) {
   tcase_add_loop_test(tests, attention_is_the_mean_of_values_weighted_by_softmax, 0, 2);
   tcase_add_loop_test(tests, heads_of_key_and_value_are_shared_by_groups_of_query_heads, 0, 2);
   tcase_add_loop_test(tests, O2_O5_encoder_attention_agrees_with_the_reference_in_every_layout, 0, 3);
+  tcase_add_loop_test(tests, O5_queries_of_many_tiles_agree_with_the_reference, 0, 3);
   tcase_add_loop_test(tests, O5_encoder_attention_agrees_with_the_reference_whatever_the_scale, 0, 3);
   tcase_add_loop_test(tests, a_segment_sees_itself_only, 0, 2);
   tcase_add_loop_test(tests, attention_to_no_key_is_zero_and_nan_stays_in_its_row, 0, 2);

@@ -10,6 +10,7 @@
       y[i] = vector_##name(x[i]);                                                                                      \
   }
 OVER_ARRAY(exp)
+OVER_ARRAY(exp_to_one)
 OVER_ARRAY(expm1)
 OVER_ARRAY(tanh)
 OVER_ARRAY(sigmoid)
@@ -19,7 +20,8 @@ OVER_ARRAY(gelu_tanh)
 OVER_ARRAY(softplus)
 
 __attribute__((visibility("default"))) const vector_function vector_functions[VECTOR_FUNCTIONS] = {
-    over_exp, over_expm1, over_tanh, over_sigmoid, over_silu, over_gelu, over_gelu_tanh, over_softplus};
+    over_exp,  over_exp_to_one, over_expm1,     over_tanh,    over_sigmoid,
+    over_silu, over_gelu,       over_gelu_tanh, over_softplus};
 
 #define CONVERSIONS(name)                                                                                              \
   static void round_to_##name(const float *x, uint16_t *y, int n) {                                                    \

@@ -16,8 +16,14 @@
 #include <math.h>
 #include <string.h>
 
-/* For a tile's panels together keys and values are converted once. */
-enum { QUERY_TILE = 384 };
+/* Threads share tiles of queries. For those of one head that a thread has one after the other, and at most so many,
+ * keys and values are converted once; where a tile's queries decide how scores are found, for each tile. */
+#ifdef __AVX512BF16__
+enum { QUERY_TILE = 384, TILES_AT_ONCE = 1 };
+#else
+enum { QUERY_TILE = 384, TILES_AT_ONCE = 3 };
+#endif
+enum { MOST_QUERIES = TILES_AT_ONCE * QUERY_TILE };
 
 /* ------------------------------------------------------------------------------------------------- keys and values */
 
@@ -186,27 +192,28 @@ typedef struct areas {
 } areas;
 
 static areas needed_areas(const cpu_head *head, bool paged) {
+  const int64_t queries = least(round_up(head->queries, PANEL), MOST_QUERIES);
   return (areas){SCORES, KEY_BLOCK * row_stride(head->size),
                  paged && !HAS_TILES ? 0 : KEY_BLOCK * row_stride(head->value_size),
-                 QUERY_TILE * queries_floats(head->size), QUERY_TILE * round_up(head->value_size, ROW_STEP)};
+                 queries * queries_floats(head->size), queries * round_up(head->value_size, ROW_STEP)};
 }
 
 static int64_t add_areas(areas a) {
   return a.scores + a.key + a.value + a.query + a.sums;
 }
 
-/* Queries first to first + queries - 1, at most QUERY_TILE. */
-static void attend_tile(const task *t, int64_t first, int64_t queries, float *scratch) {
+/* Queries first to first + queries - 1, at most MOST_QUERIES. */
+static void attend_queries(const task *t, int64_t first, int64_t queries, float *scratch) {
   const cpu_head *head = &t->head;
   areas sizes = needed_areas(head, t->pages);
   float *scores = scratch, *key = scores + sizes.scores, *value = key + sizes.key, *query = value + sizes.value;
-  float *sums = query + sizes.query, most[QUERY_TILE], total[QUERY_TILE];
+  float *sums = query + sizes.query, most[MOST_QUERIES], total[MOST_QUERIES];
   const int64_t visible = cpu_head_visible(head, first + queries - 1);
   key_block block = {.scoring = scoring_of(has_pairs(t, first, queries), (float)head->scale),
                      .key = key,
                      .stride = row_stride(head->size),
                      .value = value};
-  panel panels[QUERY_TILE / LEAST_PANEL];
+  panel panels[MOST_QUERIES / LEAST_PANEL];
   const panel_owner owner = {t, head->size, head->value_size, visible_to, NULL};
   const panel memory = {.query = {.floats = query}, .sums = sums, .most = most, .total = total};
   const int64_t n = make_panels(&block.scoring, first, queries, head->size, head->value_size, memory, panels);
@@ -243,11 +250,12 @@ static fl_status tiles_range(void *user, int64_t i, int64_t end) {
   float *scratch = cpu_scratch_take((size_t)add_areas(needed_areas(&all->largest, all->paged)));
   if (!scratch)
     return FL_ENOMEM;
-  for (; i < end; i++) {
+  for (int64_t tiles; i < end; i += tiles) {
     task t = all->at(all->user, i / count_tiles(all));
-    int64_t first = i % count_tiles(all) * QUERY_TILE;
+    int64_t tile = i % count_tiles(all), first = tile * QUERY_TILE;
+    tiles = least(least(TILES_AT_ONCE, count_tiles(all) - tile), end - i);
     if (first < t.head.queries)
-      attend_tile(&t, first, least(QUERY_TILE, t.head.queries - first), scratch);
+      attend_queries(&t, first, least(tiles * QUERY_TILE, t.head.queries - first), scratch);
   }
   cpu_scratch_give(scratch);
   return FL_OK;

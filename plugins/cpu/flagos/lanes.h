@@ -28,6 +28,8 @@ typedef float vector __attribute__((vector_size(4 * LANES), aligned(4), may_alia
 typedef uint32_t vector_words __attribute__((vector_size(4 * LANES), aligned(1), may_alias));
 
 #define UNROLL _Pragma("GCC unroll 16")
+/* For loops over LANES that become one vector's instructions, as they do not once they are unrolled. */
+#define LANEWISE _Pragma("GCC unroll 1")
 /* For functions of which the compiler shall make one for each constant that they are called with. */
 #define SPECIALISED static inline __attribute__((always_inline))
 

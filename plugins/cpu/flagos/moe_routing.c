@@ -37,7 +37,7 @@ static void softmax(float *scores, int64_t n, float largest) {
   float sums[CPU_CHUNK] = {0}, sum = 0;
   for (int64_t first = 0; first < n; first += CPU_CHUNK)
     for (int i = 0; i < CPU_CHUNK; i++) {
-      scores[first + i] = vector_exp(scores[first + i] - largest);
+      scores[first + i] = vector_exp_to_one(scores[first + i] - largest);
       sums[i] += scores[first + i];
     }
   for (int half = CPU_CHUNK / 2; half; half /= 2)

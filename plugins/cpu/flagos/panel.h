@@ -207,47 +207,46 @@ static void find_scores(const scoring *how, tile_form form, int64_t size, const 
   }
 }
 
-static void find_most(const float *restrict scores, int64_t n, int64_t width, float *restrict most) {
-  for (int64_t row = 0; row < n; row++, scores += width)
-    for (int64_t lane = 0; lane < width; lane++)
-      most[lane] = scores[lane] > most[lane] ? scores[lane] : most[lane];
-}
-
-static void find_weights(float *restrict scores, int64_t n, int64_t width, const float *restrict base,
-                         float *restrict total) {
-  memset(total, 0, (size_t)width * sizeof *total);
-  for (int64_t row = 0; row < n; row++, scores += width)
-    for (int64_t lane = 0; lane < width; lane++) {
-      scores[lane] = vector_exp(scores[lane] - base[lane]);
-      total[lane] += scores[lane];
-    }
-}
-
-static void scale_rows(float *restrict rows, int64_t n, int64_t width, const float *restrict factors) {
-  for (int64_t row = 0; row < n; row++, rows += width)
-    for (int64_t lane = 0; lane < width; lane++)
-      rows[lane] *= factors[lane];
-}
-
 /* A score that is the largest so far; where all are -inf, weight 0 is beside scores that are yet to come. */
 static float base_of(float most) {
   return most == -INFINITY ? 0 : most;
 }
 
-/* Scores become weights. What was added up before is scaled to the largest score that there is now. */
-static void weigh_scores(const panel *p, int64_t value_size, int64_t keys, float *scores) {
-  float base[PANEL], factors[PANEL], total[PANEL];
-  memcpy(factors, p->most, (size_t)p->width * sizeof *factors);
-  find_most(scores, keys, p->width, p->most);
-  for (int64_t lane = 0; lane < p->width; lane++) {
-    base[lane] = base_of(p->most[lane]);
-    factors[lane] = vector_exp(factors[lane] - base[lane]);
+/* What was added up of LANES queries is scaled to a largest score that is larger now. */
+static void scale_float_lanes(const panel *p, int64_t lane, int64_t value_size, const float *most) {
+  float factors[LANES], *sums = p->sums + lane;
+  LANEWISE for (int query = 0; query < LANES; query++) {
+    factors[query] = vector_exp_to_one(p->most[lane + query] - base_of(most[query]));
+    p->most[lane + query] = most[query];
+    p->total[lane + query] *= factors[query];
   }
-  find_weights(scores, keys, p->width, base, total);
-  scale_rows(p->total, 1, p->width, factors);
-  scale_rows(p->sums, value_size, p->width, factors);
-  for (int64_t lane = 0; lane < p->width; lane++)
-    p->total[lane] += total[lane];
+  for (int64_t i = 0; i < value_size * p->width; i += p->width)
+    LANEWISE for (int query = 0; query < LANES; query++) sums[i + query] *= factors[query];
+}
+
+/* Of LANES queries from `lane` on; what each of them keeps stays in a register. Most blocks have no larger score. */
+static void weigh_float_lanes(const panel *p, int64_t lane, int64_t value_size, int64_t keys, float *restrict scores) {
+  float most[LANES], base[LANES], total[LANES] = {0};
+  memcpy(most, p->most + lane, sizeof most);
+  for (int64_t i = lane; i < keys * p->width; i += p->width)
+    LANEWISE for (int query = 0; query < LANES; query++) most[query] =
+        scores[i + query] > most[query] ? scores[i + query] : most[query];
+  if (memcmp(most, p->most + lane, sizeof most))
+    scale_float_lanes(p, lane, value_size, most);
+  LANEWISE for (int query = 0; query < LANES; query++) base[query] = base_of(most[query]);
+  for (int64_t i = lane; i < keys * p->width; i += p->width)
+    LANEWISE for (int query = 0; query < LANES; query++) {
+      const float weight = vector_exp_to_one(scores[i + query] - base[query]);
+      scores[i + query] = weight;
+      total[query] += weight;
+    }
+  LANEWISE for (int query = 0; query < LANES; query++) p->total[lane + query] += total[query];
+}
+
+/* Scores become weights. */
+static void weigh_scores(const panel *p, int64_t value_size, int64_t keys, float *scores) {
+  for (int64_t lane = 0; lane < p->width; lane += LANES)
+    weigh_float_lanes(p, lane, value_size, keys, scores);
 }
 
 /* Of a block: rows of floats, or pairs of keys, [value_size, keys] of bfloat16, all finite; `stride` numbers apart. */
@@ -273,13 +272,6 @@ static bool load_value_pairs(const void *const *rows, int64_t keys, int64_t valu
 #else
   return (void)rows, (void)keys, (void)value_size, (void)to, true;
 #endif
-}
-
-/* sums += values of `keys` keys times weights. */
-static void add_values(const panel *p, block_values values, int64_t value_size, int64_t keys, const float *weights) {
-  for (int64_t i = 0; i < value_size; i += HEIGHT)
-    multiply_of(TILE_FLOATS, keys, (tile_factors){values.data + i, 1, values.stride}, weights, p->width, true,
-                p->sums + i * p->width);
 }
 
 /* Floats between what is read of neighbouring lanes. */
@@ -327,7 +319,7 @@ typedef struct panel_owner {
 
 /* The keys of a block that a panel's queries see, and its scores. */
 typedef struct panel_step {
-  const panel *p;
+  const panel *p, *next; /* next: whose turn is then; NULL: no one's */
   int64_t first, keys;
   bool all_seen; /* by all queries */
   float *scores;
@@ -338,7 +330,11 @@ static panel_step step_of(const panel_owner *owner, const key_block *block, cons
   const key_range highest = owner->visible(owner->task, p->first + p->rows - 1);
   const int64_t begin = lowest.begin > block->first ? lowest.begin : block->first;
   const int64_t end = least(highest.end, block->first + block->keys);
-  return (panel_step){p, begin, end > begin ? end - begin : 0, highest.begin <= begin && lowest.end >= end, scores};
+  return (panel_step){.p = p,
+                      .first = begin,
+                      .keys = end > begin ? end - begin : 0,
+                      .all_seen = highest.begin <= begin && lowest.end >= end,
+                      .scores = scores};
 }
 
 /* Of a query of the panel, counted from the step's first one on. */
@@ -371,6 +367,21 @@ static void add_seen(const panel_owner *owner, const panel_step *step, block_val
   }
 }
 
+/* sums += values times weights. Meanwhile what the next panel begins with is fetched, as many rows of its queries as of
+ * its sums. */
+static void add_values(const panel_owner *owner, const panel_step *step, block_values values) {
+  const panel *p = step->p, *next = step->next;
+  for (int64_t i = 0; i < owner->value_size; i += HEIGHT) {
+    if (next) {
+      const int64_t at = i * next->width, bytes = HEIGHT * next->width * (int64_t)sizeof(float);
+      fetch((const char *)(next->query.floats + at), bytes);
+      fetch((const char *)(next->sums + at), bytes);
+    }
+    multiply_of(TILE_FLOATS, step->keys, (tile_factors){values.data + i, 1, values.stride}, step->scores, p->width,
+                true, p->sums + i * p->width);
+  }
+}
+
 static const float *first_key(const key_block *block, const panel_step *step) {
   return block->key + (step->first - block->first) * block->stride;
 }
@@ -388,7 +399,7 @@ static void attend_step(const panel_owner *owner, const key_block *block, const 
   if (!step->all_seen && !are_finite_rows(values.data, step->keys, values.stride, owner->value_size))
     add_seen(owner, step, values);
   else
-    add_values(step->p, values, owner->value_size, step->keys, step->scores);
+    add_values(owner, step, values);
 }
 
 #ifdef __AMX_BF16__
@@ -467,7 +478,8 @@ static void attend_block(const panel_owner *owner, const key_block *block, const
   }
 #endif
   for (int64_t i = 0; i < n; i++) {
-    const panel_step step = step_of(owner, block, &panels[i], scores);
+    panel_step step = step_of(owner, block, &panels[i], scores);
+    step.next = i + 1 < n ? &panels[i + 1] : NULL;
     attend_step(owner, block, &step);
   }
 }

@@ -59,6 +59,11 @@ static inline float vector_exp(float x) {
   return vector_exp_within(limited < vector_exp_least ? vector_exp_least : limited);
 }
 
+/* exp(x) for x <= 0. */
+static inline float vector_exp_to_one(float x) {
+  return vector_exp_within(x < vector_exp_least ? vector_exp_least : x);
+}
+
 /* 1 + exp(-x), of NaN some number. By their bits, in two instructions where comparisons of floats take four: as signed
  * numbers those above 0 are ordered, as unsigned ones those below it are the largest, and the other way round. */
 static inline float vector_one_plus_exp_minus(float x) {
@@ -79,7 +84,7 @@ static inline float vector_expm1(float x) {
 
 /* log(1 + exp(x)), which is the larger of x and 0, and log(1 + exp(-|x|)): this as 2 artanh(s), by its series. */
 static inline float vector_softplus(float x) {
-  float power = vector_exp(x < 0.0f ? x : -x), s = power / (2.0f + power), square = s * s;
+  float power = vector_exp_to_one(x < 0.0f ? x : -x), s = power / (2.0f + power), square = s * s;
   float series = 1.0f / 13.0f;
   series = series * square + 1.0f / 11.0f;
   series = series * square + 1.0f / 9.0f;
