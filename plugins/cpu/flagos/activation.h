@@ -65,7 +65,7 @@ static void looked_up_row(const void *user, const cpu_rows *rows) {
     for (int64_t i = 0, n = span.size; i < n; i += CPU_CHUNK, x += LOOKUP_BYTES, out += LOOKUP_BYTES) {
       char found[LOOKUP_BYTES];
       cpu_fetch_ahead(CPU_BFLOAT16, x, 0, CPU_CHUNK);
-      lookup_chunk(results, found, x);
+      lookup_chunk(results, found, x, 1);
       if (around)
         cpu_write_around(out, found, LOOKUP_BYTES);
       else

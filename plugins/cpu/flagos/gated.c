@@ -71,7 +71,9 @@ CPU_TEMPLATE void chunk(cpu_dtype dtype, gated_form form, const parameters *p, c
                         const char *gates, const char *ups, char *out, int64_t first, bool around) {
   float gate[CPU_CHUNK], up[CPU_CHUNK];
   char apart[2][sizeof gate], found[LOOKUP_BYTES];
+  const int step = form.order == INTERLEAVED ? 2 : 1;
   int64_t at = first;
+  const char *numbers = gates + step * first * (int64_t)sizeof *results;
   if (form.order == INTERLEAVED) {
     take_apart(dtype, apart[0], apart[1], gates, first);
     gates = apart[0];
@@ -81,11 +83,11 @@ CPU_TEMPLATE void chunk(cpu_dtype dtype, gated_form form, const parameters *p, c
     cpu_fetch_ahead(dtype, gates, at, CPU_CHUNK);
     cpu_fetch_ahead(dtype, ups, at, CPU_CHUNK);
   }
-  if (!form.gate) {
-    lookup_chunk(results, found, gates + at * (int64_t)sizeof *results);
-    cpu_widen(dtype, gate, found);
-  } else {
+  if (form.gate) {
     cpu_load(dtype, gate, gates, at, CPU_CHUNK);
+  } else {
+    lookup_chunk(results, found, numbers, step);
+    cpu_widen(dtype, gate, found);
   }
   cpu_load(dtype, up, ups, at, CPU_CHUNK);
   for (int i = 0; i < CPU_CHUNK && form.gate; i++)

@@ -82,41 +82,48 @@ static const uint16_t *lookup_results(lookup_table *tables, const lookup_functio
   return table->results;
 }
 
+/* lookup_chunk: what `results` has of a chunk of numbers: `step` 1: one behind the other; 2: the first of each pair. */
 #ifdef __AMX_TILE__
 /* Each number at an even place, and each at an odd one behind it, comes into a lane of its own: which takes fewer
  * instructions than lanes in their order. */
-CPU_TEMPLATE void lookup_chunk(const uint16_t *results, char *found, const char *numbers) {
-  const __m512i pairs = _mm512_loadu_si512(numbers);
-  __m512i even = _mm512_and_si512(pairs, _mm512_set1_epi32(0xffff)), odd = _mm512_srli_epi32(pairs, 16);
-  even = _mm512_i32gather_epi32(even, results, sizeof *results);
-  odd = _mm512_i32gather_epi32(odd, results, sizeof *results);
-  _mm512_storeu_si512(found, _mm512_mask_blend_epi16(0xaaaaaaaa, even, _mm512_slli_epi32(odd, 16)));
+CPU_TEMPLATE void lookup_chunk(const uint16_t *results, char *found, const char *numbers, int step) {
+  const __m512i first = _mm512_set1_epi32(0xffff), pairs = _mm512_loadu_si512(numbers);
+  __m512i even = _mm512_i32gather_epi32(_mm512_and_si512(pairs, first), results, sizeof *results);
+  if (step == 1) {
+    __m512i odd = _mm512_i32gather_epi32(_mm512_srli_epi32(pairs, 16), results, sizeof *results);
+    _mm512_storeu_si512(found, _mm512_mask_blend_epi16(0xaaaaaaaa, even, _mm512_slli_epi32(odd, 16)));
+    return;
+  }
+  const __m512i behind = _mm512_loadu_si512(numbers + LOOKUP_BYTES);
+  _mm256_storeu_si256((void *)found, _mm512_cvtepi32_epi16(even));
+  even = _mm512_i32gather_epi32(_mm512_and_si512(behind, first), results, sizeof *results);
+  _mm256_storeu_si256((void *)(found + LOOKUP_BYTES / 2), _mm512_cvtepi32_epi16(even));
 }
 #else
-/* Number `i` of four. */
-CPU_TEMPLATE uint16_t lookup_number(uint64_t four, int i) {
-  return (uint16_t)(four >> 16 * i);
+/* Number `i` of words of four. */
+CPU_TEMPLATE uint16_t lookup_number(const uint64_t *words, int i) {
+  return (uint16_t)(words[i / 4] >> 16 * (i % 4));
 }
 
 /* Four numbers are loaded at once: loads are what it has most of. */
-CPU_TEMPLATE __m128i lookup_eight(const uint16_t *results, const char *numbers) {
-  uint64_t low, high;
-  memcpy(&low, numbers, sizeof low);
-  memcpy(&high, numbers + sizeof low, sizeof high);
-  __m128i found = _mm_cvtsi32_si128(results[lookup_number(low, 0)]);
-  found = _mm_insert_epi16(found, results[lookup_number(low, 1)], 1);
-  found = _mm_insert_epi16(found, results[lookup_number(low, 2)], 2);
-  found = _mm_insert_epi16(found, results[lookup_number(low, 3)], 3);
-  found = _mm_insert_epi16(found, results[lookup_number(high, 0)], 4);
-  found = _mm_insert_epi16(found, results[lookup_number(high, 1)], 5);
-  found = _mm_insert_epi16(found, results[lookup_number(high, 2)], 6);
-  return _mm_insert_epi16(found, results[lookup_number(high, 3)], 7);
+CPU_TEMPLATE __m128i lookup_eight(const uint16_t *results, const char *numbers, int step) {
+  uint64_t words[4];
+  for (int i = 0; i < 2 * step; i++)
+    memcpy(&words[i], numbers + 8 * i, sizeof words[i]);
+  __m128i found = _mm_cvtsi32_si128(results[lookup_number(words, 0)]);
+  found = _mm_insert_epi16(found, results[lookup_number(words, step)], 1);
+  found = _mm_insert_epi16(found, results[lookup_number(words, 2 * step)], 2);
+  found = _mm_insert_epi16(found, results[lookup_number(words, 3 * step)], 3);
+  found = _mm_insert_epi16(found, results[lookup_number(words, 4 * step)], 4);
+  found = _mm_insert_epi16(found, results[lookup_number(words, 5 * step)], 5);
+  found = _mm_insert_epi16(found, results[lookup_number(words, 6 * step)], 6);
+  return _mm_insert_epi16(found, results[lookup_number(words, 7 * step)], 7);
 }
 
 /* Stored by whole vectors, as they are loaded soon after: parts would have to reach the cache first. */
-CPU_TEMPLATE void lookup_chunk(const uint16_t *results, char *found, const char *numbers) {
-  for (int i = 0; i < LOOKUP_BYTES; i += 32, numbers += 32, found += 32) {
-    __m128i low = lookup_eight(results, numbers), high = lookup_eight(results, numbers + 16);
+CPU_TEMPLATE void lookup_chunk(const uint16_t *results, char *found, const char *numbers, int step) {
+  for (int i = 0; i < LOOKUP_BYTES; i += 32, numbers += 32 * step, found += 32) {
+    __m128i low = lookup_eight(results, numbers, step), high = lookup_eight(results, numbers + 16 * step, step);
 #ifdef __AVX__
     _mm256_storeu_si256((void *)found, _mm256_set_m128i(high, low));
 #else
@@ -136,10 +143,10 @@ static inline const uint16_t *lookup_results(lookup_table *tables, const lookup_
   return NULL;
 }
 
-CPU_TEMPLATE void lookup_chunk(const uint16_t *results, char *found, const char *numbers) {
+CPU_TEMPLATE void lookup_chunk(const uint16_t *results, char *found, const char *numbers, int step) {
   const cpu_element16 *at = (const void *)numbers;
   for (int i = 0; i < CPU_CHUNK; i++)
-    ((cpu_element16 *)found)[i] = results[at[i]];
+    ((cpu_element16 *)found)[i] = results[at[i * step]];
 }
 #endif
 
