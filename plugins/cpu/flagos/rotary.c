@@ -114,10 +114,10 @@ CPU_TEMPLATE void rotate_chunk(rotary_form form, const float *cos, const float *
     c[lane] = x2[lane] * cos[i + lane];
     d[lane] = x1[lane] * sin[i + lane];
   }
-  cpu_round_chunk(form.rounding, a);
-  cpu_round_chunk(form.rounding, b);
-  cpu_round_chunk(form.rounding, c);
-  cpu_round_chunk(form.rounding, d);
+  cpu_round_last(form.rounding, a);
+  cpu_round_last(form.rounding, b);
+  cpu_round_last(form.rounding, c);
+  cpu_round_last(form.rounding, d);
   for (int lane = 0; lane < CPU_CHUNK; lane++) {
     x1[lane] = a[lane] - b[lane];
     x2[lane] = c[lane] + d[lane];
