@@ -71,22 +71,29 @@ typedef struct lookup {
 
 enum { LINE = 64 }; /* of the caches */
 
-/* Of the row behind this one: where its weights are, or NULL. */
-static const char *row_ahead(const lookup *of, const cpu_rows *rows) {
+/* Where the weights of the row are that comes so many behind this one; if none does, those of this one. */
+static const char *row_ahead(const lookup *of, const cpu_rows *rows, int64_t behind, const char *present) {
   int last = rows->n_dims - 1;
-  if (last < 0 || rows->index[last] + 1 == rows->shape[last])
-    return NULL;
-  int64_t row = row_of(&of->vocabulary, id_at(of->ids, (const char *)rows->at[0] + rows->stride[0][last]));
-  return row < 0 ? NULL : of->weight + row * of->stride;
+  if (last < 0 || rows->index[last] + behind >= rows->shape[last])
+    return present;
+  int64_t row = row_of(&of->vocabulary, id_at(of->ids, (const char *)rows->at[0] + behind * rows->stride[0][last]));
+  return row < 0 ? present : of->weight + row * of->stride;
 }
 
-/* Of whole lines, while the next row comes from memory. */
-static void copy_around(char *to, const char *from, const char *next, int64_t bytes) {
+static void copy_lines(char *to, const char *from, const char *ahead, int64_t bytes) {
   for (int64_t i = 0; i < bytes; i += LINE) {
-    if (next)
-      __builtin_prefetch(next + i);
+    __builtin_prefetch(ahead + i, 0, 2);
     cpu_write_around(to + i, from + i, LINE);
   }
+}
+
+/* Of whole lines. Meanwhile the second half of the next row comes from memory, then the first half of the one behind
+ * that: its pages are other ones, which take long to find. */
+static void copy_around(const lookup *of, const cpu_rows *rows, const char *from) {
+  const int64_t half = of->bytes / 2 / LINE * LINE;
+  char *to = rows->at[1];
+  copy_lines(to, from, row_ahead(of, rows, 1, from) + of->bytes - half, half);
+  copy_lines(to + half, from + half, row_ahead(of, rows, 2, from), of->bytes - half);
 }
 
 static void look_up(const void *user, const cpu_rows *rows) {
@@ -95,7 +102,7 @@ static void look_up(const void *user, const cpu_rows *rows) {
   if (row < 0)
     memset(rows->at[1], 0, (size_t)of->bytes);
   else if (cpu_rows_around(rows, 1) && of->bytes % LINE == 0)
-    copy_around(rows->at[1], of->weight + row * of->stride, row_ahead(of, rows), of->bytes);
+    copy_around(of, rows, of->weight + row * of->stride);
   else
     memcpy(rows->at[1], of->weight + row * of->stride, (size_t)of->bytes);
 }
