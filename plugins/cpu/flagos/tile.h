@@ -33,14 +33,21 @@ typedef struct tile_next {
   int64_t step;
 } tile_next;
 
+/* Counting takes one instruction in eight, of the narrower vectors; of the widest gcc keeps sums in memory, where it
+ * has several steps at once. */
+#ifdef __AVX512F__
+#define TILE_UNROLL _Pragma("GCC unroll 1")
+#else
+#define TILE_UNROLL _Pragma("GCC unroll 4")
+#endif
+
 /* sums [height, vectors * LANES] = factors times columns [k, vectors * LANES], or with `accumulate` +=. `next`
  * may be NULL. */
 SPECIALISED void multiply_tile_of(tile_form form, int height, int vectors, int64_t k, tile_factors factors,
                                   const float *columns, int64_t column_stride, const tile_next *next, bool accumulate,
                                   float *sums, int64_t stride) {
   vector sum[TILE_MOST_HEIGHT][TILE_MOST_VECTORS] = {0};
-  /* counting takes one instruction in eight */
-  _Pragma("GCC unroll 4") for (int64_t i = 0; i < k; i++, factors.data += factors.column, columns += column_stride) {
+  TILE_UNROLL for (int64_t i = 0; i < k; i++, factors.data += factors.column, columns += column_stride) {
     if (next)
       __builtin_prefetch(next->data + i * next->step, 0, 2);
     UNROLL for (int r = 0; r < height; r++) UNROLL for (int v = 0; v < vectors; v++) sum[r][v] =
