@@ -1,8 +1,8 @@
 /*
- * Functions of one number of 16 bits by a table of what they make of all 65536: the result of gelu is there two and a
- * half times as soon as it is computed, that of gelu_new, which rounds nine times, seven times. Processors with AMX
- * gather from their caches; others load one by one, since some of those gather in microcode (AMD's, and Intel's since
- * what they gathered ahead of permission leaked). Beyond x86-64 there is no table: all is computed.
+ * Functions of one number of 16 bits by a table of what they make of all 65536: by AVX-512 the result of silu is there
+ * one and a half times as soon as it is computed, that of gelu_new, which rounds nine times, six times. Processors with
+ * AMX gather from their caches; others load one by one, since some of those gather in microcode (AMD's, and Intel's
+ * since what they gathered ahead of permission leaked). Beyond x86-64 there is no table: all is computed.
  *
  * A table is filled when the first large call wants it, by the op's own row function, so that a result has the same
  * bits from there as computed. It is for the attributes of that call: with others an op computes, as it does in small
@@ -41,8 +41,10 @@ enum { LOOKUP_EMPTY, LOOKUP_BEING_FILLED, LOOKUP_FULL };
 
 /* Elements of a call that is large: by narrow vectors computing takes longer, and numbers of float16 lie in more lines
  * of the table than as many of bfloat16. */
-#ifdef __AVX512F__
+#ifdef __AMX_TILE__
 enum { LARGE_OF_FLOAT16 = 16 << 10, LARGE_OF_BFLOAT16 = 16 << 10 };
+#elif defined __AVX512F__
+enum { LARGE_OF_FLOAT16 = 8 << 10, LARGE_OF_BFLOAT16 = 8 << 10 };
 #else
 enum { LARGE_OF_FLOAT16 = 8 << 10, LARGE_OF_BFLOAT16 = 4 << 10 };
 #endif
@@ -122,15 +124,21 @@ CPU_TEMPLATE __m128i lookup_eight(const uint16_t *results, const char *numbers, 
 
 /* Stored by whole vectors, as they are loaded soon after: parts would have to reach the cache first. */
 CPU_TEMPLATE void lookup_chunk(const uint16_t *results, char *found, const char *numbers, int step) {
-  for (int i = 0; i < LOOKUP_BYTES; i += 32, numbers += 32 * step, found += 32) {
-    __m128i low = lookup_eight(results, numbers, step), high = lookup_eight(results, numbers + 16 * step, step);
 #ifdef __AVX__
-    _mm256_storeu_si256((void *)found, _mm256_set_m128i(high, low));
+  __m256i halves[2];
+  for (int i = 0; i < 2; i++, numbers += 32 * step)
+    halves[i] =
+        _mm256_set_m128i(lookup_eight(results, numbers + 16 * step, step), lookup_eight(results, numbers, step));
+#ifdef __AVX512F__
+  _mm512_storeu_si512(found, _mm512_inserti64x4(_mm512_castsi256_si512(halves[0]), halves[1], 1));
 #else
-    _mm_storeu_si128((void *)found, low);
-    _mm_storeu_si128((void *)(found + 16), high);
+  _mm256_storeu_si256((void *)found, halves[0]);
+  _mm256_storeu_si256((void *)(found + 32), halves[1]);
 #endif
-  }
+#else
+  for (int i = 0; i < LOOKUP_BYTES; i += 16)
+    _mm_storeu_si128((void *)(found + i), lookup_eight(results, numbers + i * step, step));
+#endif
 }
 #endif
 #else
