@@ -55,7 +55,7 @@ $(CPU_PLUGIN): $(CPU_PLUGIN_OBJECTS) $(CPU_VARIANT_OBJECTS) $(BUILD)/obj/plugins
 # vector.h and conversions alone, for tests/test_cpu_math.c and tests/cross/math.c, as the plugin's instruction sets have it
 # (those of amx are avx512_bf16's).
 CPU_MATH := $(foreach variant,baseline $(filter-out amx,$(CPU_VARIANTS)),$(BUILD)/tests/vector_math/$(variant).so)
-$(CPU_MATH): $(BUILD)/tests/vector_math/%.so: tests/vector_math/functions.c tests/vector_math/functions.h $(patsubst %,plugins/cpu/flagos/%.h,vector chunk half) plugins/cpu/plugin.mk $(BUILD)/harden.stamp
+$(CPU_MATH): $(BUILD)/tests/vector_math/%.so: tests/vector_math/functions.c tests/vector_math/functions.h $(patsubst %,plugins/cpu/flagos/%.h,vector gelu chunk half) plugins/cpu/plugin.mk $(BUILD)/harden.stamp
 	@mkdir -p $(@D)
 	$(CC) $(filter-out -MMD -MP,$(BASE)) $(CFLAGS) $(call cpu_flagos_flags,$*) -shared -o $@ $< $(LINK) -lm
 $(BUILD)/tests/test_cpu_math: $(BUILD)/obj/tests/vector_math/promises.o | $(CPU_MATH)

@@ -1,7 +1,8 @@
-/* The functions of plugins/cpu/flagos/vector.h and the conversions of chunk.h over arrays, compiled once for each
- * instruction set: see test_cpu_math.c. */
+/* The functions of plugins/cpu/flagos/vector.h, gelu.h for gelu, and the conversions of chunk.h over arrays, compiled
+ * once for each instruction set: see test_cpu_math.c. */
 #include "tests/vector_math/functions.h"
 #include "plugins/cpu/flagos/chunk.h"
+#include "plugins/cpu/flagos/gelu.h"
 #include "plugins/cpu/flagos/vector.h"
 
 #define OVER_ARRAY(name)                                                                                               \
@@ -15,9 +16,19 @@ OVER_ARRAY(expm1)
 OVER_ARRAY(tanh)
 OVER_ARRAY(sigmoid)
 OVER_ARRAY(silu)
-OVER_ARRAY(gelu)
 OVER_ARRAY(gelu_tanh)
 OVER_ARRAY(softplus)
+
+/* What is left behind whole chunks is computed with zeros. */
+static void over_gelu(const float *x, float *y, int n) {
+  for (int i = 0; i < n; i += CPU_CHUNK) {
+    const size_t bytes = (size_t)(n - i < CPU_CHUNK ? n - i : CPU_CHUNK) * sizeof *x;
+    float values[CPU_CHUNK] = {0};
+    memcpy(values, x + i, bytes);
+    cpu_gelu_chunk(values);
+    memcpy(y + i, values, bytes);
+  }
+}
 
 __attribute__((visibility("default"))) const vector_function vector_functions[VECTOR_FUNCTIONS] = {
     over_exp,  over_exp_to_one, over_expm1,     over_tanh,    over_sigmoid,

@@ -3,15 +3,10 @@
  * more than the tolerance allows. All work in place.
  */
 #include "plugins/cpu/flagos/activation.h"
+#include "plugins/cpu/flagos/gelu.h"
 #include "plugins/cpu/flagos/vector.h"
 
 #include <string.h>
-
-CPU_TEMPLATE float gelu(cpu_dtype dtype, const void *p, float x) {
-  (void)dtype;
-  (void)p;
-  return vector_gelu(x);
-}
 
 CPU_TEMPLATE float gelu_tanh(cpu_dtype dtype, const void *p, float x) {
   (void)dtype;
@@ -20,7 +15,7 @@ CPU_TEMPLATE float gelu_tanh(cpu_dtype dtype, const void *p, float x) {
 }
 
 static void gelu_row(const void *job, const cpu_rows *rows) {
-  row(gelu, job, rows);
+  row_by(NULL, cpu_gelu_chunk, job, rows);
 }
 
 static void gelu_tanh_row(const void *job, const cpu_rows *rows) {

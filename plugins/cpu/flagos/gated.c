@@ -3,6 +3,7 @@
  * than the tolerance allows.
  */
 #include "plugins/cpu/gated.h"
+#include "plugins/cpu/flagos/gelu.h"
 #include "plugins/cpu/flagos/lookup.h"
 #include "plugins/cpu/flagos/span.h"
 #include "plugins/cpu/flagos/vector.h"
@@ -24,8 +25,8 @@ typedef struct gated_job {
   const uint16_t *results; /* of the activation, where they are looked up */
 } gated_job;
 
-/* The activation of a gate: a number of the type, if it may be looked up. */
-typedef float (*gate_fn)(cpu_dtype dtype, const parameters *p, float gate);
+/* The activations of a chunk of gates: numbers of the type, if they may be looked up. */
+typedef void (*gate_fn)(cpu_dtype dtype, const parameters *p, float *gates);
 
 /* What becomes of the factor before it is multiplied with that. */
 typedef struct factor_form {
@@ -90,8 +91,8 @@ CPU_TEMPLATE void chunk(cpu_dtype dtype, gated_form form, const parameters *p, c
     cpu_widen(dtype, gate, found);
   }
   cpu_load(dtype, up, ups, at, CPU_CHUNK);
-  for (int i = 0; i < CPU_CHUNK && form.gate; i++)
-    gate[i] = form.gate(dtype, p, gate[i]);
+  if (form.gate)
+    form.gate(dtype, p, gate);
   for (int i = 0; i < CPU_CHUNK && form.factor.of; i++)
     up[i] = form.factor.of(dtype, p, up[i]);
   if (form.factor.rounded)
@@ -147,8 +148,7 @@ CPU_TEMPLATE void gates_as(cpu_dtype dtype, gate_fn function, const parameters *
   float values[CPU_CHUNK];
   uint16_t *out = rows->at[1];
   cpu_load(dtype, values, rows->at[0], 0, CPU_CHUNK);
-  for (int i = 0; i < CPU_CHUNK; i++)
-    values[i] = function(dtype, p, values[i]);
+  function(dtype, p, values);
   if (dtype == CPU_FLOAT16)
     cpu_narrow_float16((char *)out, values);
   for (int i = 0; i < CPU_CHUNK && dtype == CPU_BFLOAT16; i++)
@@ -182,9 +182,11 @@ static void looked_up_halves_row(const void *job, const cpu_rows *rows) {
   looked_up_row(HALVES, as_it_is, job, rows);
 }
 
-CPU_TEMPLATE float silu(cpu_dtype dtype, const parameters *p, float gate) {
+CPU_TEMPLATE void silu(cpu_dtype dtype, const parameters *p, float *gates) {
   (void)p;
-  return cpu_round(dtype, vector_silu(gate));
+  for (int i = 0; i < CPU_CHUNK; i++)
+    gates[i] = vector_silu(gates[i]);
+  cpu_round_chunk(dtype, gates);
 }
 
 static void silu_row(const void *job, const cpu_rows *rows) {
@@ -220,9 +222,10 @@ static fl_status mul_and_silu(void *self, fl_call *call) {
   return gated(call, &function, (parameters){0});
 }
 
-CPU_TEMPLATE float gelu(cpu_dtype dtype, const parameters *p, float gate) {
+CPU_TEMPLATE void gelu(cpu_dtype dtype, const parameters *p, float *gates) {
   (void)p;
-  return cpu_round(dtype, vector_gelu(gate));
+  cpu_gelu_chunk(gates);
+  cpu_round_chunk(dtype, gates);
 }
 
 static void gelu_row(const void *job, const cpu_rows *rows) {
@@ -233,9 +236,11 @@ static void gelu_gates(const void *job, const cpu_rows *rows) {
   gates_row(gelu, job, rows);
 }
 
-CPU_TEMPLATE float gelu_tanh(cpu_dtype dtype, const parameters *p, float gate) {
+CPU_TEMPLATE void gelu_tanh(cpu_dtype dtype, const parameters *p, float *gates) {
   (void)p;
-  return cpu_round(dtype, vector_gelu_tanh(gate));
+  for (int i = 0; i < CPU_CHUNK; i++)
+    gates[i] = vector_gelu_tanh(gates[i]);
+  cpu_round_chunk(dtype, gates);
 }
 
 static void gelu_tanh_row(const void *job, const cpu_rows *rows) {
@@ -262,22 +267,33 @@ fl_status cpu_flagos_gelu_and_mul(void *self, fl_call *call) {
 
 /* g sigmoid(alpha g), rounded at each step, of the clamped gate. `plain`: alpha is 1, and what is NaN makes the product
  * so. */
-CPU_TEMPLATE float clamp_and_gate(cpu_dtype dtype, const parameters *p, bool plain, float gate) {
-  float limited = vector_clamp_above(gate, cpu_round(dtype, p->limit));
-  float logistic = plain ? vector_sigmoid_factor(limited) : vector_sigmoid(cpu_round(dtype, limited * p->alpha));
-  return cpu_round(dtype, limited * cpu_round(dtype, logistic));
+CPU_TEMPLATE void clamp_and_gate(cpu_dtype dtype, const parameters *p, bool plain, float *gates) {
+  const float limit = cpu_round(dtype, p->limit), alpha = p->alpha;
+  float logistic[CPU_CHUNK];
+  for (int i = 0; i < CPU_CHUNK; i++) {
+    gates[i] = vector_clamp_above(gates[i], limit);
+    logistic[i] = plain ? gates[i] : gates[i] * alpha;
+  }
+  if (!plain)
+    cpu_round_chunk(dtype, logistic);
+  for (int i = 0; i < CPU_CHUNK; i++)
+    logistic[i] = plain ? vector_sigmoid_factor(logistic[i]) : vector_sigmoid(logistic[i]);
+  cpu_round_chunk(dtype, logistic);
+  for (int i = 0; i < CPU_CHUNK; i++)
+    gates[i] *= logistic[i];
+  cpu_round_chunk(dtype, gates);
 }
 
-CPU_TEMPLATE float clamped_gate(cpu_dtype dtype, const parameters *p, float gate) {
-  return clamp_and_gate(dtype, p, false, gate);
+CPU_TEMPLATE void clamped_gate(cpu_dtype dtype, const parameters *p, float *gates) {
+  clamp_and_gate(dtype, p, false, gates);
 }
 
 static void clamped_gates(const void *job, const cpu_rows *rows) {
   gates_row(clamped_gate, job, rows);
 }
 
-CPU_TEMPLATE float plain_clamped_gate(cpu_dtype dtype, const parameters *p, float gate) {
-  return clamp_and_gate(dtype, p, true, gate);
+CPU_TEMPLATE void plain_clamped_gate(cpu_dtype dtype, const parameters *p, float *gates) {
+  clamp_and_gate(dtype, p, true, gates);
 }
 
 static void plain_clamped_gates(const void *job, const cpu_rows *rows) {
@@ -343,9 +359,11 @@ static fl_status silu_and_mul_with_clamp(void *self, fl_call *call) {
   return gated(call, p.alpha == 1.0f && p.beta == 0.0f ? &plain : &any, p);
 }
 
-CPU_TEMPLATE float fatrelu(cpu_dtype dtype, const parameters *p, float gate) {
+CPU_TEMPLATE void fatrelu(cpu_dtype dtype, const parameters *p, float *gates) {
+  const float threshold = p->limit;
   (void)dtype;
-  return gate <= p->limit ? 0.0f : gate;
+  for (int i = 0; i < CPU_CHUNK; i++)
+    gates[i] = gates[i] <= threshold ? 0.0f : gates[i];
 }
 
 static void fatrelu_row(const void *job, const cpu_rows *rows) {
@@ -359,8 +377,11 @@ static fl_status fatrelu_and_mul(void *self, fl_call *call) {
   return gated(call, &function, (parameters){.limit = (float)call->values[1].v.f});
 }
 
-CPU_TEMPLATE float swiglustep(cpu_dtype dtype, const parameters *p, float gate) {
-  return vector_clamp_above(silu(dtype, p, gate), cpu_round(dtype, p->limit));
+CPU_TEMPLATE void swiglustep(cpu_dtype dtype, const parameters *p, float *gates) {
+  const float limit = cpu_round(dtype, p->limit);
+  silu(dtype, p, gates);
+  for (int i = 0; i < CPU_CHUNK; i++)
+    gates[i] = vector_clamp_above(gates[i], limit);
 }
 
 static void swiglustep_row(const void *job, const cpu_rows *rows) {
@@ -381,9 +402,11 @@ fl_status cpu_flagos_swiglustep_and_mul(void *self, fl_call *call) {
 }
 
 /* Not rounded: never looked up. */
-CPU_TEMPLATE float situ(cpu_dtype dtype, const parameters *p, float gate) {
+CPU_TEMPLATE void situ(cpu_dtype dtype, const parameters *p, float *gates) {
+  const float beta = p->beta;
   (void)dtype;
-  return p->beta * vector_tanh(gate / p->beta) * vector_sigmoid(gate);
+  for (int i = 0; i < CPU_CHUNK; i++)
+    gates[i] = beta * vector_tanh(gates[i] / beta) * vector_sigmoid(gates[i]);
 }
 
 CPU_TEMPLATE float limit_factor(cpu_dtype dtype, const parameters *p, float up) {
@@ -449,17 +472,23 @@ CPU_TEMPLATE float cut_of(cpu_dtype dtype, const void *row, int64_t size, float 
 }
 
 /* `limit` is the cut. */
-CPU_TEMPLATE float sparse_gate(cpu_dtype dtype, const parameters *p, float gate) {
-  float above = cpu_round(dtype, gate - p->limit);
-  return above < 0.0f ? 0.0f : above;
+CPU_TEMPLATE void keep_above(cpu_dtype dtype, const parameters *p, float *gates) {
+  const float cut = p->limit;
+  for (int i = 0; i < CPU_CHUNK; i++)
+    gates[i] -= cut;
+  cpu_round_chunk(dtype, gates);
+  for (int i = 0; i < CPU_CHUNK; i++)
+    gates[i] = gates[i] < 0.0f ? 0.0f : gates[i];
 }
 
-CPU_TEMPLATE float sparse_gelu(cpu_dtype dtype, const parameters *p, float gate) {
-  return gelu(dtype, p, sparse_gate(dtype, p, gate));
+CPU_TEMPLATE void sparse_gelu(cpu_dtype dtype, const parameters *p, float *gates) {
+  keep_above(dtype, p, gates);
+  gelu(dtype, p, gates);
 }
 
-CPU_TEMPLATE float sparse_gelu_tanh(cpu_dtype dtype, const parameters *p, float gate) {
-  return gelu_tanh(dtype, p, sparse_gate(dtype, p, gate));
+CPU_TEMPLATE void sparse_gelu_tanh(cpu_dtype dtype, const parameters *p, float *gates) {
+  keep_above(dtype, p, gates);
+  gelu_tanh(dtype, p, gates);
 }
 
 /* `limit` of the job is the quantile. */
