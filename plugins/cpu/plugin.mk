@@ -53,7 +53,7 @@ $(CPU_PLUGIN): $(CPU_PLUGIN_OBJECTS) $(CPU_VARIANT_OBJECTS) $(BUILD)/obj/plugins
 	$(CC) $(PLUGIN_LINK) -o $@ $^ $(LINK) -lm
 
 # vector.h and conversions alone, for tests/test_cpu_math.c and tests/cross/math.c, as the plugin's instruction sets have it
-# (those of amx are avx512_bf16's).
+# (those of amx are avx512_bf16's, but that it widens bfloat16 as avx512 does).
 CPU_MATH := $(foreach variant,baseline $(filter-out amx,$(CPU_VARIANTS)),$(BUILD)/tests/vector_math/$(variant).so)
 $(CPU_MATH): $(BUILD)/tests/vector_math/%.so: tests/vector_math/functions.c tests/vector_math/functions.h $(patsubst %,plugins/cpu/flagos/%.h,vector gelu chunk half) plugins/cpu/plugin.mk $(BUILD)/harden.stamp
 	@mkdir -p $(@D)

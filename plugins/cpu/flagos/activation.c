@@ -8,14 +8,19 @@
 
 #include <string.h>
 
-CPU_TEMPLATE float gelu_tanh(cpu_dtype dtype, const void *p, float x) {
-  (void)dtype;
-  (void)p;
-  return vector_gelu_tanh(x);
+CPU_TEMPLATE void gelu(cpu_dtype dtype, const void *p, float *values) {
+  (void)dtype, (void)p;
+  cpu_gelu_chunk(values);
 }
 
 static void gelu_row(const void *job, const cpu_rows *rows) {
-  row_by(NULL, cpu_gelu_chunk, job, rows);
+  row(gelu, job, rows);
+}
+
+CPU_TEMPLATE void gelu_tanh(cpu_dtype dtype, const void *p, float *values) {
+  (void)dtype, (void)p;
+  for (int i = 0; i < CPU_CHUNK; i++)
+    values[i] = vector_gelu_tanh(values[i]);
 }
 
 static void gelu_tanh_row(const void *job, const cpu_rows *rows) {
@@ -35,35 +40,41 @@ CPU_TEMPLATE float half_one_plus_tanh(cpu_dtype dtype, float x, float inner) {
 }
 
 /* inner = sqrt(2 / pi) (x + 0.044715 x^3) */
-CPU_TEMPLATE float gelu_new(cpu_dtype dtype, const void *p, float x) {
+CPU_TEMPLATE void gelu_new(cpu_dtype dtype, const void *p, float *values) {
   const float sqrt_2_over_pi = 0.79788456f;
-  float square = x * x;
   (void)p;
-  if (dtype == CPU_BFLOAT16) /* only there does PyTorch's pow(x, 3) round the square */
-    square = cpu_round(dtype, square);
-  float cube = cpu_round(dtype, square * x);
-  float sum = cpu_round(dtype, cpu_round(dtype, 0.044715f * cube) + x);
-  return half_one_plus_tanh(dtype, x, cpu_round(dtype, sqrt_2_over_pi * sum));
+  for (int i = 0; i < CPU_CHUNK; i++) {
+    float x = values[i], square = x * x;
+    if (dtype == CPU_BFLOAT16) /* only there does PyTorch's pow(x, 3) round the square */
+      square = cpu_round(dtype, square);
+    float cube = cpu_round(dtype, square * x);
+    float sum = cpu_round(dtype, cpu_round(dtype, 0.044715f * cube) + x);
+    values[i] = half_one_plus_tanh(dtype, x, cpu_round(dtype, sqrt_2_over_pi * sum));
+  }
 }
 
 /* inner = 0.7978845608 x (1 + 0.044715 x x) */
-CPU_TEMPLATE float gelu_fast(cpu_dtype dtype, const void *p, float x) {
-  float inner = cpu_round(dtype, cpu_round(dtype, 0.044715f * x) * x);
+CPU_TEMPLATE void gelu_fast(cpu_dtype dtype, const void *p, float *values) {
   (void)p;
-  inner = cpu_round(dtype, inner + 1.0f) * cpu_round(dtype, x * 0.7978845608f);
-  return half_one_plus_tanh(dtype, x, cpu_round(dtype, inner));
+  for (int i = 0; i < CPU_CHUNK; i++) {
+    float x = values[i], inner = cpu_round(dtype, cpu_round(dtype, 0.044715f * x) * x);
+    inner = cpu_round(dtype, inner + 1.0f) * cpu_round(dtype, x * 0.7978845608f);
+    values[i] = half_one_plus_tanh(dtype, x, cpu_round(dtype, inner));
+  }
 }
 
-CPU_TEMPLATE float quick_gelu(cpu_dtype dtype, const void *p, float x) {
+CPU_TEMPLATE void quick_gelu(cpu_dtype dtype, const void *p, float *values) {
   (void)p;
-  return x * cpu_round(dtype, vector_sigmoid_factor(cpu_round(dtype, 1.702f * x)));
+  for (int i = 0; i < CPU_CHUNK; i++)
+    values[i] *= cpu_round(dtype, vector_sigmoid_factor(cpu_round(dtype, 1.702f * values[i])));
 }
 
-CPU_TEMPLATE float relu2(cpu_dtype dtype, const void *p, float x) {
-  float above = x < 0.0f ? 0.0f : x;
-  (void)dtype;
-  (void)p;
-  return above * above;
+CPU_TEMPLATE void relu2(cpu_dtype dtype, const void *p, float *values) {
+  (void)dtype, (void)p;
+  for (int i = 0; i < CPU_CHUNK; i++) {
+    float above = values[i] < 0.0f ? 0.0f : values[i];
+    values[i] = above * above;
+  }
 }
 
 static void gelu_new_row(const void *job, const cpu_rows *rows) {

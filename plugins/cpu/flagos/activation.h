@@ -1,6 +1,6 @@
 /*
- * Activations of one element each: a function of an element, or of a chunk, over the rows of a call. The element type
- * is a constant of each copy of the loop.
+ * Activations of one element each: a function of a chunk of them over the rows of a call. The element type is a
+ * constant of each copy of the loop.
  */
 #ifndef FLHOST_CPU_FLAGOS_ACTIVATION_H
 #define FLHOST_CPU_FLAGOS_ACTIVATION_H
@@ -22,12 +22,10 @@ typedef struct elementwise_function {
   lookup_table *tables; /* LOOKUP_TABLES; NULL: it is always computed */
 } elementwise_function;
 
-/* One element, or a chunk of them. */
-typedef float (*elementwise_fn)(cpu_dtype dtype, const void *p, float x);
-typedef void (*chunk_fn)(float *values);
+/* Makes the activations of a chunk, which stores round. */
+typedef void (*elementwise_fn)(cpu_dtype dtype, const void *p, float *values);
 
-CPU_TEMPLATE void row_of(cpu_dtype dtype, elementwise_fn function, chunk_fn of_chunk, const elementwise_job *job,
-                         const cpu_rows *rows) {
+CPU_TEMPLATE void row_of(cpu_dtype dtype, elementwise_fn function, const elementwise_job *job, const cpu_rows *rows) {
   const int64_t bytes = cpu_dtype_size(dtype);
   cpu_span span;
   for (cpu_span_begin(&span, job->size, CPU_CHUNK, cpu_rows_around(rows, 1)); span.size; cpu_span_next(&span)) {
@@ -37,28 +35,21 @@ CPU_TEMPLATE void row_of(cpu_dtype dtype, elementwise_fn function, chunk_fn of_c
     for (int64_t i = 0, n = span.size; i < n; i += CPU_CHUNK) {
       float values[CPU_CHUNK];
       cpu_load_ahead(dtype, values, x, i, CPU_CHUNK);
-      for (int lane = 0; lane < CPU_CHUNK && function; lane++)
-        values[lane] = function(dtype, job->p, values[lane]);
-      if (of_chunk)
-        of_chunk(values);
+      function(dtype, job->p, values);
       cpu_store_around(dtype, out, i, values, CPU_CHUNK, around);
     }
     cpu_span_end(&span, 0, rows->at[1], bytes);
   }
 }
 
-/* The row function of an activation: of one of the two, the other is NULL. */
-CPU_TEMPLATE void row_by(elementwise_fn function, chunk_fn of_chunk, const elementwise_job *job, const cpu_rows *rows) {
-  if (job->dtype == CPU_FLOAT32)
-    row_of(CPU_FLOAT32, function, of_chunk, job, rows);
-  else if (job->dtype == CPU_FLOAT16)
-    row_of(CPU_FLOAT16, function, of_chunk, job, rows);
-  else
-    row_of(CPU_BFLOAT16, function, of_chunk, job, rows);
-}
-
+/* The row function of an activation. */
 CPU_TEMPLATE void row(elementwise_fn function, const elementwise_job *job, const cpu_rows *rows) {
-  row_by(function, NULL, job, rows);
+  if (job->dtype == CPU_FLOAT32)
+    row_of(CPU_FLOAT32, function, job, rows);
+  else if (job->dtype == CPU_FLOAT16)
+    row_of(CPU_FLOAT16, function, job, rows);
+  else
+    row_of(CPU_BFLOAT16, function, job, rows);
 }
 
 /* The row function of any activation where it is looked up: results are copied, whatever type they have. */

@@ -114,32 +114,6 @@ static inline float vector_silu(float x) {
   return x / vector_one_plus_exp_minus(x);
 }
 
-/* x times the normal distribution function, 0.5 + x odd(x^2) where that is neither 0 nor 1: `odd` in s from -1 to 1 is
- * the polynomial of least error between x = 0 and 5.6. It is off by 6e-8; next to 0 on the left, where the two terms
- * cancel, that is all there is, as in 0.5 (1 + erf). */
-static inline float vector_gelu(float x) {
-  const float most = 5.6f;
-  float t = vector_clamp(x, most), s = t * t * 6.377551020e-02f - 1.0f;
-  float odd = 7.290792419e-04f;
-  odd = odd * s - 1.803826890e-03f;
-  odd = odd * s + 1.170221949e-03f;
-  odd = odd * s - 1.198249520e-03f;
-  odd = odd * s + 4.869989585e-03f;
-  odd = odd * s - 8.741010912e-03f;
-  odd = odd * s + 1.126940083e-02f;
-  odd = odd * s - 1.529342588e-02f;
-  odd = odd * s + 2.085218765e-02f;
-  odd = odd * s - 2.640241198e-02f;
-  odd = odd * s + 3.198321536e-02f;
-  odd = odd * s - 3.833771124e-02f;
-  odd = odd * s + 4.698014259e-02f;
-  odd = odd * s - 6.305148453e-02f;
-  odd = odd * s + 1.262595952e-01f;
-  float share = t * odd + 0.5f;
-  share = share < 0.0f ? 0.0f : share;
-  return x * vector_clamp_above(share, 1.0f);
-}
-
 /* 0.5 x (1 + tanh(y)) = x / (1 + exp(-2y)) */
 static inline float vector_gelu_tanh(float x) {
   const float sqrt_8_over_pi = 1.59576912f;

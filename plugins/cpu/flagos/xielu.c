@@ -17,13 +17,15 @@ CPU_TEMPLATE float round_where(uint32_t mask, cpu_dtype dtype, float value) {
 }
 
 /* Both branches of all elements, then the one that counts: ap x x or (expm1(min(x, eps)) - x) an, plus beta x. */
-CPU_TEMPLATE float xielu(cpu_dtype dtype, const void *user, float x) {
-  const parameters *p = user;
-  float positive = round_where(p->positive_rounded, dtype, p->positive_alpha * x) * x;
-  positive = round_where(p->positive_rounded, dtype, positive);
-  float negative = cpu_round(dtype, vector_expm1(vector_clamp_above(x, p->eps)));
-  negative = round_where(p->negative_rounded, dtype, cpu_round(dtype, negative - x) * p->negative_alpha);
-  return (x > 0.0f ? positive : negative) + cpu_round(dtype, p->beta * x);
+CPU_TEMPLATE void xielu(cpu_dtype dtype, const void *user, float *values) {
+  const parameters p = *(const parameters *)user;
+  for (int i = 0; i < CPU_CHUNK; i++) {
+    float x = values[i], positive = round_where(p.positive_rounded, dtype, p.positive_alpha * x) * x;
+    positive = round_where(p.positive_rounded, dtype, positive);
+    float negative = cpu_round(dtype, vector_expm1(vector_clamp_above(x, p.eps)));
+    negative = round_where(p.negative_rounded, dtype, cpu_round(dtype, negative - x) * p.negative_alpha);
+    values[i] = (x > 0.0f ? positive : negative) + cpu_round(dtype, p.beta * x);
+  }
 }
 
 static void xielu_row(const void *job, const cpu_rows *rows) {
