@@ -137,7 +137,7 @@ static void check_linear(const char *variant, int64_t m, int64_t n, int64_t k) {
   free(out);
 }
 
-enum { AVX2 = 1, AVX512, HALF = 1, BFLOAT16 = 2 }; /* of instruction_sets, of floats */
+enum { AVX2 = 1, AVX512, AVX512_BF16, HALF = 1, BFLOAT16 = 2 }; /* of instruction_sets, of floats */
 static const char *const instruction_sets[] = {"baseline", "avx2", "avx512", "avx512_bf16", "amx"};
 
 START_TEST(every_instruction_set_computes_linear_layers) {
@@ -399,7 +399,8 @@ static char *prepare_weight(const fl_impl *impl, fl_value *values, size_t *size)
  * The weight is another one then, so that it is seen which was used. False: the library likes the weight as it is. */
 static bool check_prepared(int variant, int type, int64_t n, int64_t k, int64_t padding) {
   const DLDataType dtype = floats[type];
-  const int64_t most = most_rows(variant, type), rows[] = {1, most, most + 1, most + 32, 600};
+  const bool of_pairs = variant == AVX512_BF16 && type == BFLOAT16; /* used by all that are not few */
+  const int64_t most = of_pairs ? 2 : most_rows(variant, type), rows[] = {1, most, most + 1, most + 32, 600};
   const fl_impl *impl = find_impl("replicated_linear", "default.flagos");
   owned *weight = make_bounded(dtype, SHAPE(n, k), padding, 2, 0.5), *any = make_bounded(dtype, SHAPE(1, k), 0, 1, 1);
   owned *other = make_constant(dtype, SHAPE(n, k), padding, 0), *few = make(dtype, SHAPE(1, n), 0);
@@ -417,7 +418,7 @@ static bool check_prepared(int variant, int type, int64_t n, int64_t k, int64_t 
         i % 2 ? 0 : padding; /* the library packs for rows of x without gaps: others use the weight itself */
     owned *x = make_bounded(dtype, SHAPE(rows[i], k), apart, 3, 1), *out = make(dtype, SHAPE(rows[i], n), padding);
     owned *wanted = make(dtype, SHAPE(rows[i], n), padding);
-    bool uses = !apart && rows[i] > most && rows[i] * n * k >= LIBRARY_FACTORS;
+    bool uses = rows[i] > most && (of_pairs || (!apart && rows[i] * n * k >= LIBRARY_FACTORS));
     fl_value plain[] = {value_of(x), value_of(weight), fl_none(), fl_bool(false), value_of(wanted)};
     fl_value with[] = {value_of(x), value_of(uses ? other : weight), fl_none(), fl_bool(false), value_of(out)};
     fl_call call = {.size = sizeof call, .count = 5, .values = with, .prepared = &prepared};
@@ -437,17 +438,20 @@ static bool check_prepared(int variant, int type, int64_t n, int64_t k, int64_t 
 }
 
 /* Of columns in one part, in several, in parts that are not full. With AVX-512 the library wants another layout of each
- * float32 weight; without it, and of bfloat16, of some or none. */
+ * float32 weight; without it, and of bfloat16, of some or none. Pairs of bfloat16 are always packed. */
 START_TEST(prepared_weights_give_the_same) {
-  static const int64_t sizes_of[][2] = {{512, 300}, {1030, 260}, {513, 1024}, {96, 700}, {512, 512}};
-  static const struct { int variant, type; } used[] = {{AVX2, 0}, {AVX512, 0}, {AVX512, BFLOAT16}};
+  static const int64_t sizes_of[][2] = {{512, 300}, {1030, 260}, {513, 1024}, {96, 701}, {512, 512}, {40, 2500}};
+  static const struct {
+    int variant, type;
+  } used[] = {{AVX2, 0}, {AVX512, 0}, {AVX512, BFLOAT16}, {AVX512_BF16, BFLOAT16}};
   enum { N_WEIGHTS = sizeof sizes_of / sizeof *sizes_of };
   int n = 0;
   if (!begin_with_library("prepared_weights_give_the_same", used[_i].variant))
     return;
   for (int i = 0; i < N_WEIGHTS; i++)
     n += check_prepared(used[_i].variant, used[_i].type, sizes_of[i][0], sizes_of[i][1], i % 2 * 3);
-  if (used[_i].variant == AVX512 && !used[_i].type && !getenv("ONEDNN_MAX_CPU_ISA"))
+  if (used[_i].variant == AVX512_BF16 ||
+      (used[_i].variant == AVX512 && !used[_i].type && !getenv("ONEDNN_MAX_CPU_ISA")))
     ck_assert_int_eq(n, N_WEIGHTS);
   if (!n)
     printf("skip: prepared_weights_give_the_same: here the library packs no %s\n",
@@ -580,7 +584,7 @@ static void add_tests(TCase *tests) {
   tcase_add_test(tests, large_products_are_the_librarys);
   tcase_add_loop_test(tests, without_the_library_they_are_computed_too, 0, 3);
   if (!is_sparse()) /* for valgrind: what oneDNN generates reads behind the end of a buffer of its own */
-    tcase_add_loop_test(tests, prepared_weights_give_the_same, 0, 3);
+    tcase_add_loop_test(tests, prepared_weights_give_the_same, 0, 4);
   tcase_add_loop_test(tests, nothing_is_prepared_where_nothing_is_gained, 0, 6);
   tcase_add_test(tests, the_librarys_threads_are_the_callers_alone);
   if (!is_sparse()) /* under valgrind the child of a fork beside other threads may hang in the tool */

@@ -217,7 +217,9 @@ static int64_t count_strips(const cpu_product *product) {
 /* -------------------------------------------------------------------------------------------------- several threads */
 
 static bool has_few_rows(const cpu_product *product) {
-  return product->m <= cpu_few_rows_of(product->b.dtype) && !product->b_is_k_by_n;
+  const int64_t few =
+      product->packed && cpu_is_of_pairs(product) ? CPU_FEW_ROWS_PACKED : cpu_few_rows_of(product->b.dtype);
+  return product->m <= few && !product->b_is_k_by_n;
 }
 
 /* What a thread does in some ten microseconds. */
@@ -286,7 +288,8 @@ static int64_t part_rows(int64_t m) {
   return divide_up(m, divide_up(m, PART_ROWS));
 }
 
-/* What stands before the parts of b, each of which has PART_COLUMNS columns of the result, the last perhaps less. */
+/* What stands before b as pairs.h packs it, or before the parts that oneDNN does, each of which has PART_COLUMNS
+ * columns of the result, the last perhaps less. */
 typedef struct packed_weight {
   int64_t n, k;
   cpu_dtype dtype;
@@ -294,7 +297,7 @@ typedef struct packed_weight {
 } packed_weight;
 
 enum { PACKED_HEAD = 64 };
-_Static_assert(sizeof(packed_weight) <= PACKED_HEAD, "it fits before the parts");
+_Static_assert(sizeof(packed_weight) <= PACKED_HEAD, "it fits before them");
 
 /* Was it made of this product's b? */
 static bool suits_packed(const cpu_product *product) {
@@ -327,12 +330,20 @@ static cpu_product part_to_pack(const cpu_product *product, int64_t i) {
   return part_of(&whole, i);
 }
 
+/* It is multiplied by rows of the same type. */
+static cpu_product with_rows(const cpu_product *product) {
+  cpu_product with = *product;
+  with.a.dtype = product->b.dtype;
+  return with;
+}
+
 size_t cpu_product_packed_size(const cpu_product *product) {
-  cpu_product like = *product;
-  like.a.dtype = product->b.dtype;
-  if (!library_is_fast(product->b.dtype) || cpu_is_of_pairs(&like) || cpu_is_of_tiles(&like) || product->b_is_k_by_n ||
+  const cpu_product like = with_rows(product);
+  if (!library_is_fast(product->b.dtype) || cpu_is_of_tiles(&like) || product->b_is_k_by_n ||
       product->n * product->k < LIBRARY_FACTORS / PART_ROWS)
     return 0;
+  if (cpu_is_of_pairs(&like))
+    return PACKED_HEAD + cpu_pairs_packed_size(product);
   int64_t parts = divide_up(product->n, PART_COLUMNS);
   const cpu_product first = part_to_pack(product, 0), last = part_to_pack(product, parts - 1);
   size_t of_first = cpu_onednn_packed_size(&first), of_last = cpu_onednn_packed_size(&last);
@@ -350,12 +361,13 @@ static fl_status pack_parts(void *user, int64_t first, int64_t end) {
 }
 
 fl_status cpu_product_pack(const cpu_product *product, void *packed) {
-  const cpu_product first = part_to_pack(product, 0);
+  const cpu_product like = with_rows(product), first = part_to_pack(product, 0);
+  packed_weight *head = packed;
   cpu_product to_pack = *product;
-  *(packed_weight *)packed = (packed_weight){.n = product->n,
-                                             .k = product->k,
-                                             .dtype = product->b.dtype,
-                                             .part_bytes = (int64_t)cpu_onednn_packed_size(&first)};
+  *head = (packed_weight){.n = product->n, .k = product->k, .dtype = product->b.dtype};
+  if (cpu_is_of_pairs(&like))
+    return cpu_pairs_pack(product, (char *)packed + PACKED_HEAD);
+  head->part_bytes = (int64_t)cpu_onednn_packed_size(&first);
   to_pack.packed = packed;
   return cpu_parallel_for(divide_up(product->n, PART_COLUMNS), 1, pack_parts, &to_pack);
 }
@@ -403,6 +415,8 @@ fl_status cpu_product_share(const cpu_product *given) {
   cpu_product product = *given;
   if (!product.m || !product.n)
     return FL_OK;
+  if (!suits_packed(&product))
+    product.packed = NULL;
   if (cpu_is_of_tiles(&product)) {
     fl_status status = cpu_tiled_product(&product);
     if (status != FL_ENOTSUP)
@@ -410,9 +424,9 @@ fl_status cpu_product_share(const cpu_product *given) {
   }
   if (has_few_rows(&product))
     return share_few_rows(&product);
-  if (cpu_is_of_pairs(&product))
+  if (cpu_is_of_pairs(&product)) {
+    product.packed = packed_part(&product, 0);
     return cpu_pairs_share(&product);
-  if (!suits_packed(&product))
-    product.packed = NULL;
+  }
   return suits_library(&product) ? share_parts(&product) : share_strips(&product);
 }

@@ -87,7 +87,7 @@ typedef struct strip {
   float columns[STRIP_PAIRS * COLUMNS], sums[BLOCK_ROWS * COLUMNS];
 } strip;
 
-/* What will be packed next: `bytes` at each of COLUMNS rows of b, the first at `from`. */
+/* What will be packed, or multiplied, next: `bytes` at each of COLUMNS rows of b, the first at `from`. */
 typedef struct upcoming {
   const char *from;
   int64_t stride, bytes;
@@ -105,9 +105,10 @@ ADD_TILE(8)
 ADD_TILE(12)
 static const add_tile_fn add_tiles[] = {add_tile_4, add_tile_8, add_tile_12};
 
-/* sums [rows, COLUMNS] += all rows of a times the strip, which has pairs `first` to `end - 1` of columns from `n` on.
- * Meanwhile what is next is fetched, in the order in which it lies in memory, and where the result will be. */
-static void add_strip(const block *b, strip *s, int64_t n, int64_t first, int64_t end, upcoming next) {
+/* sums [rows, COLUMNS] += all rows of a times `columns`, pairs `first` to `end - 1` of those from `n` on. Meanwhile
+ * what is next is fetched, in the order in which it lies in memory, and where the result will be. */
+static void add_strip(const block *b, const float *columns, float *sums, int64_t n, int64_t first, int64_t end,
+                      upcoming next) {
   const cpu_matrix out = cpu_matrix_at(b->product->out, 0, n);
   const int64_t tiles = divide_up(b->product->m, TILE_ROWS),
                 step = divide_up(COLUMNS * next.bytes, tiles * (end - first));
@@ -119,10 +120,29 @@ static void add_strip(const block *b, strip *s, int64_t n, int64_t first, int64_
       __builtin_prefetch(cpu_matrix_row(out, t * TILE_ROWS + r), 1, 2);
     const add_tile_fn add_tile = add_tiles[divide_up(rows, TILE_ROWS / 3) - 1];
     for (int64_t i = first; i < end; i += STEP, fetched += STEP * step)
-      add_tile(least(STEP, end - i), a + i * TILE_ROWS, s->columns + (i - first) * COLUMNS,
+      add_tile(least(STEP, end - i), a + i * TILE_ROWS, columns + (i - first) * COLUMNS,
                (tile_next){next.from + fetched / next.bytes * next.stride + fetched % next.bytes, step},
-               s->sums + t * TILE_ROWS * COLUMNS);
+               sums + t * TILE_ROWS * COLUMNS);
   }
+}
+
+/* Pairs `first` to `end - 1` of the columns from `n` on, as add_strip takes them. */
+static void pack_strip(const cpu_product *product, int64_t n, int64_t first, int64_t end, float *to) {
+  for (int64_t lanes = 0; lanes < COLUMNS; lanes += LANES)
+    pack(product->b, n + lanes, product->n, product->k, first, end, to + lanes, COLUMNS);
+}
+
+/* Floats of a strip that is packed as a whole. */
+static int64_t strip_size(int64_t k) {
+  return pairs_of(k) * COLUMNS;
+}
+
+/* What is next, pairs `first` to `end - 1` of strip `i`. */
+static upcoming upcoming_of(const cpu_product *product, int64_t i, int64_t first, int64_t end) {
+  const int64_t bytes = (end - first) * 4;
+  if (product->packed)
+    return (upcoming){(const char *)product->packed + (i * strip_size(product->k) + first * COLUMNS) * 4, bytes, bytes};
+  return (upcoming){(const char *)cpu_matrix_row(product->b, i * COLUMNS) + first * 4, product->b.stride, bytes};
 }
 
 static fl_status strips_range(void *user, int64_t begin, int64_t end) {
@@ -135,20 +155,40 @@ static fl_status strips_range(void *user, int64_t begin, int64_t end) {
     return FL_ENOMEM;
   for (; begin < end; begin++) {
     const int64_t n = begin * COLUMNS, columns = least(COLUMNS, product->n - n);
+    const float *packed = product->packed ? (const float *)product->packed + begin * strip_size(product->k) : NULL;
     memset(s->sums, 0, (size_t)(round_up(product->m, TILE_ROWS) * COLUMNS) * sizeof(float));
     for (int64_t first = 0; first < pairs; first += chunk) {
-      int64_t last = least(first + chunk, pairs);
-      for (int64_t lanes = 0; lanes < COLUMNS; lanes += LANES)
-        pack(product->b, n + lanes, product->n, product->k, first, last, s->columns + lanes, COLUMNS);
-      int64_t row = last < pairs ? n : n + COLUMNS, from = last < pairs ? last : 0;
-      add_strip(b, s, n, first, last,
-                (upcoming){(const char *)cpu_matrix_row(product->b, row) + from * 4, product->b.stride,
-                           (least(from + chunk, pairs) - from) * 4});
+      const int64_t last = least(first + chunk, pairs), next = last < pairs ? last : 0;
+      if (!packed)
+        pack_strip(product, n, first, last, s->columns);
+      add_strip(b, packed ? packed + first * COLUMNS : s->columns, s->sums, n, first, last,
+                upcoming_of(product, last < pairs ? begin : begin + 1, next, least(next + chunk, pairs)));
     }
     cpu_product_end(product, s->sums, COLUMNS, 0, product->m, n, columns);
   }
   cpu_scratch_give(s);
   return FL_OK;
+}
+
+/* ---------------------------------------------------------------------------------------------------------- packed */
+
+size_t cpu_pairs_packed_size(const cpu_product *product) {
+  return (size_t)(divide_up(product->n, COLUMNS) * strip_size(product->k)) * sizeof(float);
+}
+
+static fl_status pack_strips(void *user, int64_t first, int64_t end) {
+  const cpu_product *product = user;
+  float *packed = (void *)product->packed;
+  for (; first < end; first++)
+    pack_strip(product, first * COLUMNS, 0, pairs_of(product->k), packed + first * strip_size(product->k));
+  return FL_OK;
+}
+
+fl_status cpu_pairs_pack(const cpu_product *product, void *packed) {
+  cpu_product to_pack = *product;
+  to_pack.packed = packed;
+  return cpu_parallel_for(divide_up(product->n, COLUMNS), divide_up(GRAIN_BYTES, strip_size(product->k) * 4 + 1),
+                          pack_strips, &to_pack);
 }
 
 /* ------------------------------------------------------------------------------------------------------- interface */
@@ -171,6 +211,14 @@ fl_status cpu_pairs_share(const cpu_product *product) {
   return status;
 }
 #else
+size_t cpu_pairs_packed_size(const cpu_product *product) {
+  return (void)product, 0;
+}
+
+fl_status cpu_pairs_pack(const cpu_product *product, void *packed) {
+  return (void)product, (void)packed, FL_ENOTSUP;
+}
+
 fl_status cpu_pairs_share(const cpu_product *product) {
   return (void)product, FL_ENOTSUP;
 }

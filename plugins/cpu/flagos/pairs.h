@@ -22,8 +22,15 @@ static inline bool cpu_is_of_pairs(const cpu_product *product) {
          cpu_has_pairs();
 }
 
-/* Of such a product. In as many threads as pay: each element is the same whatever their number.
- * FL_ENOMEM without scratch memory. */
+/* Bytes of b as such a product takes it without packing it first, and what fills them. */
+size_t cpu_pairs_packed_size(const cpu_product *product);
+fl_status cpu_pairs_pack(const cpu_product *product, void *packed);
+
+/* Up to how many rows few_rows.h is faster, though b is packed. */
+enum { CPU_FEW_ROWS_PACKED = 2 };
+
+/* Of such a product; its `packed` is NULL or what that left. In as many threads as pay: each element is the same
+ * whatever their number. FL_ENOMEM without scratch memory. */
 fl_status cpu_pairs_share(const cpu_product *product);
 
 #endif

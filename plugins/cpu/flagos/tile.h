@@ -27,7 +27,7 @@ SPECIALISED vector add_factor(tile_form form, vector sum, const float *factor, c
   return sum + *factor * *(const vector *)columns;
 }
 
-/* Memory that is needed next, of which so many bytes are fetched for each column of factors. */
+/* Memory that is needed next, of which so many bytes, two lines at most, are fetched for each column of factors. */
 typedef struct tile_next {
   const char *data;
   int64_t step;
@@ -50,6 +50,8 @@ SPECIALISED void multiply_tile_of(tile_form form, int height, int vectors, int64
   TILE_UNROLL for (int64_t i = 0; i < k; i++, factors.data += factors.column, columns += column_stride) {
     if (next)
       __builtin_prefetch(next->data + i * next->step, 0, 2);
+    if (next && next->step > 64)
+      __builtin_prefetch(next->data + i * next->step + 64, 0, 2);
     UNROLL for (int r = 0; r < height; r++) UNROLL for (int v = 0; v < vectors; v++) sum[r][v] =
         add_factor(form, sum[r][v], factors.data + r * factors.row, columns + v * LANES);
   }
