@@ -69,7 +69,7 @@ typedef struct lookup {
   int64_t stride, bytes; /* from one row of the weight to the next, and of one */
 } lookup;
 
-enum { LINE = 64 }; /* of the caches */
+enum { LINE = 64, AHEAD = 16 << 10 }; /* bytes: of a line of the caches, and fetched ahead of those that are copied */
 
 /* Where the weights of the row are that comes so many behind this one; if none does, those of this one. */
 static const char *row_ahead(const lookup *of, const cpu_rows *rows, int64_t behind, const char *present) {
@@ -87,13 +87,13 @@ static void copy_lines(char *to, const char *from, const char *ahead, int64_t by
   }
 }
 
-/* Of whole lines. Meanwhile the second half of the next row comes from memory, then the first half of the one behind
- * that: its pages are other ones, which take long to find. */
+/* Of whole lines. Meanwhile what comes later is fetched, of this row or of one behind it, whose pages are other ones
+ * and take long to find. */
 static void copy_around(const lookup *of, const cpu_rows *rows, const char *from) {
-  const int64_t half = of->bytes / 2 / LINE * LINE;
+  const int64_t behind = AHEAD / of->bytes, offset = AHEAD % of->bytes / LINE * LINE, size = of->bytes - offset;
   char *to = rows->at[1];
-  copy_lines(to, from, row_ahead(of, rows, 1, from) + of->bytes - half, half);
-  copy_lines(to + half, from + half, row_ahead(of, rows, 2, from), of->bytes - half);
+  copy_lines(to, from, row_ahead(of, rows, behind, from) + offset, size);
+  copy_lines(to + size, from + size, row_ahead(of, rows, behind + 1, from), offset);
 }
 
 static void look_up(const void *user, const cpu_rows *rows) {

@@ -24,13 +24,8 @@ static const fl_kernel_fn gated_kernels[CPU_N_GATED_OPS] = {
     [CPU_SWIGLUSTEP] = cpu_flagos_swiglustep_and_mul,
 };
 
-/* Tokens sorted together, rows multiplied together; by tiles a weight is multiplied faster than it is read once more.
- */
-#ifdef __AMX_BF16__
+/* Tokens sorted together, rows multiplied together: for more of these a weight is read, and packed, no more often. */
 enum { CHUNK = 512, BATCH = 256 };
-#else
-enum { CHUNK = 512, BATCH = 128 };
-#endif
 
 /* For one chunk. */
 typedef struct expert_scratch {
