@@ -35,21 +35,20 @@ typedef struct expert_scratch {
   void *x, *gate_up, *inner; /* [BATCH, hidden], [BATCH, 2 * inner], [BATCH, inner], of the tensors' type */
 } expert_scratch;
 
-/* To be given back: `sum`. */
+/* To be given back: `x`, then `sum`: two, of which a thread keeps more than of one as large. */
 static bool allocate(const cpu_experts *experts, expert_scratch *scratch) {
   int64_t chunk = experts->tokens < CHUNK ? experts->tokens : CHUNK;
   int64_t places = chunk * experts->topk, batch = places < BATCH ? places : BATCH;
   int64_t floats = (chunk + batch) * experts->hidden, indices = experts->experts + 1 + places;
   int64_t elements = batch * (experts->hidden + 3 * experts->inner), item = cpu_dtype_size(experts->dtype);
   floats += floats % 2; /* indices are aligned */
-  scratch->sum = cpu_scratch_take_bytes((size_t)floats * sizeof(float) + (size_t)indices * sizeof(int64_t) +
-                                        (size_t)(elements * item));
-  if (!scratch->sum)
+  scratch->sum = cpu_scratch_take_bytes((size_t)floats * sizeof(float) + (size_t)indices * sizeof(int64_t));
+  scratch->x = cpu_scratch_take_bytes((size_t)(elements * item));
+  if (!scratch->sum || !scratch->x)
     return false;
   scratch->down = scratch->sum + chunk * experts->hidden;
   scratch->begin = (int64_t *)(void *)(scratch->sum + floats);
   scratch->places = scratch->begin + experts->experts + 1;
-  scratch->x = scratch->places + places;
   scratch->gate_up = (char *)scratch->x + batch * experts->hidden * item;
   scratch->inner = (char *)scratch->gate_up + 2 * batch * experts->inner * item;
   return true;
@@ -218,6 +217,7 @@ static fl_status run(fl_call *call, const cpu_experts *experts) {
     int64_t left = experts->tokens - first;
     status = run_chunk(call, experts, &scratch, first, left < CHUNK ? left : CHUNK);
   }
+  cpu_scratch_give(scratch.x);
   cpu_scratch_give(scratch.sum);
   return status == FL_ENOMEM ? fl_fail(call, status, "no memory for a chunk of %d tokens", CHUNK) : status;
 }
