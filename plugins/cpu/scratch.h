@@ -14,6 +14,6 @@ float *cpu_scratch_take(size_t n);
 void *cpu_scratch_take_bytes(size_t n);
 void cpu_scratch_give(void *scratch);
 
-enum { CPU_SCRATCH_DEPTH = 6, CPU_SCRATCH_KEPT = 8 << 20 /* bytes */ };
+enum { CPU_SCRATCH_DEPTH = 7, CPU_SCRATCH_KEPT = 8 << 20 /* bytes */ };
 
 #endif
