@@ -389,9 +389,31 @@ def test_the_server_answers_through_flhost(scratch: Path) -> None:
 # ----------------------------------------------------------------------------------------------------------- bfloat16
 
 
+PREPARE = {"VLLM_FL_PREPARE_WEIGHTS": "1"}
+
+
+def assert_prepared(result: Any, dtype: str) -> None:
+    """That weights are prepared just where the CPU's implementation prepares this type on this processor."""
+    import flhost
+    import torch
+
+    weight = torch.ones(64, 64, dtype=getattr(torch, dtype))
+    with flhost.prepare("column_parallel_linear", weight[:1], weight) as prepared:
+        assert bool(result["prepared"][0]) == bool(prepared.bytes)
+
+
+def test_layers_compute_by_what_the_cpus_implementation_prepared(scratch: Path) -> None:
+    result = run(scratch, "qwen3", requests=REQUESTS, settings=PREPARE)
+    assert_right(result, "qwen3")
+    assert_prepared(result, "float32")
+
+
 @MORE
-@pytest.mark.parametrize("model", ["llama-bf16", "qwen3", "gpt-oss", "mixtral"])
-def test_bfloat16_is_no_further_from_float32_than_vllm_is(scratch: Path, model: str) -> None:
+@pytest.mark.parametrize(
+    ("model", "settings"),
+    [(model, {}) for model in ("llama-bf16", "qwen3", "gpt-oss", "mixtral")] + [("llama-bf16", PREPARE)],
+)
+def test_bfloat16_is_no_further_from_float32_than_vllm_is(scratch: Path, model: str, settings: dict[str, str]) -> None:
     """The log-probabilities at the positions of two prompts: how far those of a position are from transformers' float32 ones, as the
     root of their mean square; of all positions the geometric mean, since where rounding makes a router choose another expert, in
     either engine, one is several times as far as others."""
@@ -409,10 +431,12 @@ def test_bfloat16_is_no_further_from_float32_than_vllm_is(scratch: Path, model: 
     def result(settings: dict[str, str]) -> Any:
         return run(scratch, model, requests=[[0, 1]], dtype="bfloat16", logits=True, settings=settings)
 
-    ours = result({})
+    ours = result(settings)
     wanted = calls(model, PASSES)
     wanted["logits_processor"] += 2  # the prompts' own
     assert ours["counts"] == [[counted(wanted, FLAGOS)]]
+    if settings:
+        assert_prepared(ours, "bfloat16")
     said = needs_flhost(model)
     if said:
         assert said in run(scratch, model, requests=[[0]], dtype="bfloat16", settings=WITHOUT_FLHOST, fails=True)
