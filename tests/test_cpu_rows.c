@@ -125,6 +125,7 @@ static const char *const large[] = {
     "silu_and_mul x=f4400x4128",
     "gelu x=f4400x2064",
     "rms_norm x=f4400x2064 weight=f2064",
+    "rms_norm x=f70400x129 weight=f129", /* rows shorter than a page */
     "fused_add_rms_norm x=f4400x2064 x_residual=f4400x2064 weight=f2064 epsilon=1e-6",
     "rms_norm_gated x=f4400x2048 z=f4400x2048 weight=f2048 group_size=1024",
     "rms_norm_gated x=f4400x2064 z=f4400x2064 weight=f2064",

@@ -12,16 +12,44 @@ typedef struct rows_loop {
   cpu_rows begin;
   cpu_row_fn row;
   const void *user;
+  int64_t together; /* the pages of so many rows are touched at once; 0: of none */
+  int64_t step;     /* by every `step`th row */
 } rows_loop;
+
+static void touch_rows(const rows_loop *loop, const cpu_rows *first, int64_t n) {
+  cpu_rows rows = *first;
+  for (int64_t i = 0; i < n; i += loop->step, cpu_rows_skip(&rows, loop->step))
+    for (int t = 0; t < rows.n_tensors; t++)
+      cpu_touch_pages(rows.at[t], rows.bytes[t]);
+}
 
 static fl_status run_range(void *user, int64_t first, int64_t end) {
   const rows_loop *loop = user;
   cpu_rows rows = loop->begin;
   cpu_rows_skip(&rows, first);
-  for (int64_t i = first; i < end; i++, cpu_rows_next(&rows))
+  for (int64_t i = first, touched = first; i < end; i++, cpu_rows_next(&rows)) {
+    if (loop->together && i == touched) {
+      int64_t n = end - i < loop->together ? end - i : loop->together;
+      touch_rows(loop, &rows, n);
+      touched += n;
+    }
     loop->row(loop->user, &rows);
+  }
   cpu_rows_written(rows.around);
   return FL_OK;
+}
+
+/* Sixty pages and more at once take little longer than one, and the second cache keeps a line of each. */
+static void plan_touches(rows_loop *loop) {
+  const int64_t pages = 64 * CPU_PAGE;
+  int64_t longest = 1, all = 1;
+  for (int t = 0; t < loop->begin.n_tensors; t++) {
+    int64_t bytes = loop->begin.bytes[t];
+    longest = bytes > longest ? bytes : longest;
+    all += bytes;
+  }
+  loop->together = loop->begin.far ? pages / all + 1 : 0;
+  loop->step = longest < CPU_PAGE ? CPU_PAGE / longest : 1;
 }
 
 #ifdef __x86_64__
@@ -79,9 +107,10 @@ void cpu_rows_written(bool around) {
 
 fl_status cpu_rows_walk(const cpu_rows *rows, cpu_row_cost cost, cpu_row_fn row, const void *user) {
   const int64_t second_cache = 4 << 20; /* no core has more */
-  rows_loop loop = {*rows, row, user};
+  rows_loop loop = {.begin = *rows, .row = row, .user = user};
   loop.begin.far = loop.begin.left * cost.work > second_cache;
   loop.begin.around = cpu_rows_outgrow_caches(loop.begin.left * cost.written);
+  plan_touches(&loop);
   return cpu_parallel_for(loop.begin.left, cpu_grain(cost.work), run_range, &loop);
 }
 

@@ -18,6 +18,7 @@ typedef struct cpu_rows {
   int64_t index[FL_MAX_DIMS], shape[FL_MAX_DIMS];
   int64_t stride[CPU_ROWS_TENSORS][FL_MAX_DIMS]; /* in bytes */
   void *at[CPU_ROWS_TENSORS];                    /* the present row of each tensor; NULL where there is no tensor */
+  int64_t bytes[CPU_ROWS_TENSORS];               /* of a row of each, if its elements follow each other */
   bool around;                                   /* the caches: where results are written that none would hold */
   bool far;                                      /* rows come from behind the second cache */
 } cpu_rows;
@@ -33,8 +34,10 @@ static inline cpu_rows cpu_rows_begin(int n_tensors, DLTensor *const *tensors) {
     if (!tensors[t])
       continue;
     rows.at[t] = fl_data(tensors[t]);
+    const int64_t item = (tensors[t]->dtype.bits + 7) / 8;
+    rows.bytes[t] = tensors[t]->ndim > rows.n_dims ? tensors[t]->shape[rows.n_dims] * item : item;
     for (int d = 0; d < rows.n_dims; d++)
-      rows.stride[t][d] = fl_stride(tensors[t], d) * ((tensors[t]->dtype.bits + 7) / 8);
+      rows.stride[t][d] = fl_stride(tensors[t], d) * item;
   }
   return rows;
 }
@@ -43,6 +46,8 @@ static inline cpu_rows cpu_rows_begin(int n_tensors, DLTensor *const *tensors) {
 static inline cpu_rows cpu_rows_without_last(const cpu_rows *rows) {
   cpu_rows others = *rows;
   int64_t last = others.shape[--others.n_dims];
+  for (int t = 0; t < others.n_tensors; t++)
+    others.bytes[t] = others.stride[t][others.n_dims] > 0 ? last * others.stride[t][others.n_dims] : others.bytes[t];
   others.left = last ? others.left / last : 0;
   return others;
 }
@@ -93,6 +98,17 @@ static inline cpu_next_row cpu_rows_ahead(const cpu_rows *rows, int tensor, int6
     return (cpu_next_row){NULL, false};
   return (cpu_next_row){(const char *)rows->at[tensor] + rows->stride[tensor][rows->n_dims - 1],
                         !rows->far || bytes <= is_short};
+}
+
+enum { CPU_PAGE = 4096 };
+
+/* Fetches a line of each page of memory that is read or written soon. When a page is first touched processors look up
+ * where it lies, some of them even to fetch from it, and compute nothing meanwhile: asked for at once, all pages take
+ * little longer than one. It is no function without an effect, which compilers would leave out. */
+static inline void cpu_touch_pages(const void *memory, int64_t bytes) {
+  for (int64_t at = 0; at < bytes; at += CPU_PAGE)
+    __builtin_prefetch((const char *)memory + at, 0, 2);
+  __asm__ volatile("");
 }
 
 /* Computes the present row. Any thread may call it, for rows in any order. */

@@ -221,14 +221,12 @@ CPU_TEMPLATE void cpu_load(cpu_dtype dtype, float *to, const void *row, int64_t 
   cpu_widen(dtype, to, part);
 }
 
-enum { CPU_AHEAD = 2048 }; /* bytes */
-
-/* Which cache they come to: into the second more lines can be under way at once, by which AMD's processors sum up rows
- * a third faster. */
+/* How far ahead is fetched, in bytes, and to which cache: into the second more lines can be under way at once, by which
+ * AMD's processors sum up rows a third faster. */
 #ifdef __AMX_TILE__
-enum { CPU_NEARNESS = 3 };
+enum { CPU_AHEAD = 2048, CPU_NEARNESS = 3 };
 #else
-enum { CPU_NEARNESS = 2 };
+enum { CPU_AHEAD = 4096, CPU_NEARNESS = 2 };
 #endif
 
 /* Of a row that is read once, and computed with for so long that the processor itself does not look far enough ahead:

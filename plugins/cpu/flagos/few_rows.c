@@ -4,6 +4,7 @@
 #include "plugins/cpu/flagos/block.h"
 #include "plugins/cpu/flagos/lanes.h"
 #include "plugins/cpu/flagos/pairs.h"
+#include "plugins/cpu/rows.h"
 #include "plugins/integers.h"
 
 /* Up to MOST_ROWS rows of a are multiplied by so many columns, rows of b, at once that the sums, a vector of each
@@ -207,6 +208,8 @@ static void multiply_columns(const cpu_product *product, const char *a, int64_t 
     for (int64_t c = 0; c < MOST_COLUMNS; c++)
       columns[c] = cpu_matrix_row(product->b, first + i + least(c, n_columns - 1));
     next.from = cpu_matrix_row(product->b, first + i + tile_columns);
+    if (next.bytes)
+      cpu_touch_pages(next.from, tile_columns * product->k * cpu_dtype_size(product->b.dtype));
     for (int64_t t = 0; t < tiles; t++, next.from += product->k / PAIR * next.bytes) {
       int64_t row = t * tile_rows, n_rows = least(tile_rows, product->m - row);
       tile sums;
