@@ -1,5 +1,6 @@
 /* Rows in several threads: see rows.h. */
 #include "plugins/cpu/rows.h"
+#include "plugins/cpu/pages.h"
 #include "plugins/cpu/parallel.h"
 
 #include <stdatomic.h>

@@ -100,17 +100,6 @@ static inline cpu_next_row cpu_rows_ahead(const cpu_rows *rows, int tensor, int6
                         !rows->far || bytes <= is_short};
 }
 
-enum { CPU_PAGE = 4096 };
-
-/* Fetches a line of each page of memory that is read or written soon. When a page is first touched processors look up
- * where it lies, some of them even to fetch from it, and compute nothing meanwhile: asked for at once, all pages take
- * little longer than one. It is no function without an effect, which compilers would leave out. */
-static inline void cpu_touch_pages(const void *memory, int64_t bytes) {
-  for (int64_t at = 0; at < bytes; at += CPU_PAGE)
-    __builtin_prefetch((const char *)memory + at, 0, 2);
-  __asm__ volatile("");
-}
-
 /* Computes the present row. Any thread may call it, for rows in any order. */
 typedef void (*cpu_row_fn)(const void *user, const cpu_rows *rows);
 

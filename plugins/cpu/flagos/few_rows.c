@@ -4,7 +4,7 @@
 #include "plugins/cpu/flagos/block.h"
 #include "plugins/cpu/flagos/lanes.h"
 #include "plugins/cpu/flagos/pairs.h"
-#include "plugins/cpu/rows.h"
+#include "plugins/cpu/pages.h"
 #include "plugins/integers.h"
 
 /* Up to MOST_ROWS rows of a are multiplied by so many columns, rows of b, at once that the sums, a vector of each

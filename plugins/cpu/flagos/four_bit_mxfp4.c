@@ -1,5 +1,6 @@
 /* Weights of MXFP4 times a few rows (four_bit_rows.h). */
 #include "plugins/cpu/flagos/four_bit_rows.h"
+#include "plugins/cpu/pages.h"
 
 /* A vector of words is BLOCK columns of x; each scale's are 4 words. */
 enum { WORDS_SCALES = LANES / 4 };
@@ -170,6 +171,7 @@ fl_status cpu_four_bit_mxfp4_range(void *user, int64_t first, int64_t end) {
     for (int64_t i = 0; i < n; i += step) {
       columns from = {.next = linear->weight + (first + i + step) * linear->weight_stride,
                       .next_scales = cpu_matrix_row(linear->scales, first + i + step)};
+      cpu_touch_pages(from.next, step * linear->k / 2);
       for (int64_t c = 0; c < MOST_COLUMNS; c++) { /* the last one stands for those behind it */
         int64_t column = first + least(i + c, n - 1);
         from.at[c] = linear->weight + column * linear->weight_stride;

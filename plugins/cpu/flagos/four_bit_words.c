@@ -2,6 +2,7 @@
  * mantissa's bits with an exponent that makes these its units: that, and a power of two, which goes with the zero
  * point. */
 #include "plugins/cpu/flagos/four_bit_rows.h"
+#include "plugins/cpu/pages.h"
 #include "plugins/cpu/scratch.h"
 
 /*
@@ -14,9 +15,9 @@ typedef struct shape {
   int64_t chunk_rows, stripe;
 } shape;
 
-/* With digits reading is what GPTQ's take time for: rows of a wide stripe lie together in memory. */
+/* With digits reading is what takes time: rows of a wide stripe lie together in memory. */
 static shape shape_of(const few_rows *few) {
-  return few->has_digits && few->linear->format == CPU_GPTQ ? (shape){64, 32} : (shape){MOST_CHUNK_ROWS, 8};
+  return few->has_digits ? (shape){64, 32} : (shape){MOST_CHUNK_ROWS, 8};
 }
 
 /* What is to be fetched of rows of words. */
@@ -335,6 +336,12 @@ static void load_group(const few_rows *few, int64_t group, int64_t block, float 
   }
 }
 
+/* Each row lies in pages of its own. */
+static void touch_rows(const ahead *next, int64_t n) {
+  for (int64_t i = 0; i < n; i++)
+    cpu_touch_pages(next->row + i * next->stride, next->width);
+}
+
 /* So many columns of a row are on their way. */
 static void fetch_group(const cpu_four_bit_linear *linear, int64_t group, int64_t first, int64_t n) {
   int64_t size = cpu_dtype_size(linear->scales.dtype);
@@ -398,6 +405,7 @@ static void multiply_stripe(const few_rows *few, int64_t first, int64_t blocks, 
                   .stride = linear->weight_stride};
     if (end >= linear->k)
       next.row = linear->weight + (first + blocks) * whole;
+    touch_rows(&next, (end - row) / rows_of_word);
     for (int64_t b = 0; b < blocks; b++) {
       if (end < linear->k && end % linear->group == 0)
         fetch_group(linear, end / linear->group, (first + b) * BLOCK, BLOCK);

@@ -3,6 +3,7 @@
 #include "plugins/cpu/flagos/block.h"
 #include "plugins/cpu/flagos/integer_tile.h"
 #include "plugins/cpu/flagos/scaled_mm.h"
+#include "plugins/cpu/pages.h"
 #include "plugins/cpu/parallel.h"
 #include "plugins/cpu/scratch.h"
 
@@ -27,6 +28,7 @@ static columns columns_at(const cpu_scaled_mm *mm, int64_t first, int64_t end, i
   columns c = {.next = (const char *)mm->weight + (first + n) * mm->weight_stride};
   for (int64_t i = 0; i < MOST_COLUMNS; i++)
     c.at[i] = (const uint8_t *)mm->weight + least(first + i, end - 1) * mm->weight_stride;
+  cpu_touch_pages(c.next, n * mm->k);
   return c;
 }
 
