@@ -49,7 +49,7 @@ static void plan_touches(rows_loop *loop) {
     longest = bytes > longest ? bytes : longest;
     all += bytes;
   }
-  loop->together = loop->begin.far ? pages / all + 1 : 0;
+  loop->together = pages / all + 1;
   loop->step = longest < CPU_PAGE ? CPU_PAGE / longest : 1;
 }
 
@@ -111,7 +111,8 @@ fl_status cpu_rows_walk(const cpu_rows *rows, cpu_row_cost cost, cpu_row_fn row,
   rows_loop loop = {.begin = *rows, .row = row, .user = user};
   loop.begin.far = loop.begin.left * cost.work > second_cache;
   loop.begin.around = cpu_rows_outgrow_caches(loop.begin.left * cost.written);
-  plan_touches(&loop);
+  if (loop.begin.far)
+    plan_touches(&loop);
   return cpu_parallel_for(loop.begin.left, cpu_grain(cost.work), run_range, &loop);
 }
 

@@ -27,6 +27,7 @@ from vllm_engine import MODELS, ROOT, WITHOUT_FLHOST, environment, expected, has
 FLAGOS, REFERENCE, ACME = "default.flagos", "reference.c", "vendor.acme"
 ATTENTION = ("paged_attention", "reshape_and_cache")
 PASSES = 16  # one for each token
+PREPARE = {"VLLM_FL_PREPARE_WEIGHTS": "1"}
 MORE = pytest.mark.skipif(os.environ.get("FLHOST_VLLM") != "all", reason="make check-vllm-all")
 
 
@@ -62,6 +63,16 @@ def assert_right(result: Any, model: str, impl: str = FLAGOS, ranks: int = 1, **
 
 
 REQUESTS = [[0], [0, 1]]  # one, and two at once
+
+
+def assert_prepared(result: Any, dtype: str) -> None:
+    """That weights are prepared just where the CPU's implementation prepares this type on this processor."""
+    import flhost
+    import torch
+
+    weight = torch.ones(64, 64, dtype=getattr(torch, dtype))
+    with flhost.prepare("column_parallel_linear", weight[:1], weight) as prepared:
+        assert bool(result["prepared"][0]) == bool(prepared.bytes)
 
 
 def skip_if_vllm_cannot(scratch: Path, model: str) -> None:
@@ -389,25 +400,6 @@ def test_the_server_answers_through_flhost(scratch: Path) -> None:
 # ----------------------------------------------------------------------------------------------------------- bfloat16
 
 
-PREPARE = {"VLLM_FL_PREPARE_WEIGHTS": "1"}
-
-
-def assert_prepared(result: Any, dtype: str) -> None:
-    """That weights are prepared just where the CPU's implementation prepares this type on this processor."""
-    import flhost
-    import torch
-
-    weight = torch.ones(64, 64, dtype=getattr(torch, dtype))
-    with flhost.prepare("column_parallel_linear", weight[:1], weight) as prepared:
-        assert bool(result["prepared"][0]) == bool(prepared.bytes)
-
-
-def test_layers_compute_by_what_the_cpus_implementation_prepared(scratch: Path) -> None:
-    result = run(scratch, "qwen3", requests=REQUESTS, settings=PREPARE)
-    assert_right(result, "qwen3")
-    assert_prepared(result, "float32")
-
-
 @MORE
 @pytest.mark.parametrize(
     ("model", "settings"),
@@ -503,7 +495,7 @@ def preparing(tmp_path: Path) -> dict[str, str]:
     return {
         "VLLM_FL_PLUGIN_MODULES": str(build_plugin(tmp_path, "acme", PREPARES)),
         "VLLM_FL_PER_OP": ";".join(f"{op}=vendor:acme|flagos" for op in PREPARED),
-        "VLLM_FL_PREPARE_WEIGHTS": "1",
+        **PREPARE,
     }
 
 
@@ -515,6 +507,12 @@ def test_layers_compute_by_their_prepared_weights(scratch: Path, preparing: dict
     # what was compiled is right in the next process, where handles are others
     again = run(scratch, "qwen3", requests=[[0]], eager=mode == "eager", settings=preparing)
     assert_right(again, "qwen3", **dict.fromkeys(PREPARED, ACME))
+
+
+def test_layers_compute_by_what_the_cpus_implementation_prepared(scratch: Path) -> None:
+    result = run(scratch, "qwen3", requests=REQUESTS, settings=PREPARE)
+    assert_right(result, "qwen3")
+    assert_prepared(result, "float32")
 
 
 @MORE
