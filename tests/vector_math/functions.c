@@ -16,19 +16,21 @@ OVER_ARRAY(expm1)
 OVER_ARRAY(tanh)
 OVER_ARRAY(sigmoid)
 OVER_ARRAY(silu)
-OVER_ARRAY(gelu_tanh)
 OVER_ARRAY(softplus)
 
 /* What is left behind whole chunks is computed with zeros. */
-static void over_gelu(const float *x, float *y, int n) {
-  for (int i = 0; i < n; i += CPU_CHUNK) {
-    const size_t bytes = (size_t)(n - i < CPU_CHUNK ? n - i : CPU_CHUNK) * sizeof *x;
-    float values[CPU_CHUNK] = {0};
-    memcpy(values, x + i, bytes);
-    cpu_gelu_chunk(values);
-    memcpy(y + i, values, bytes);
+#define OVER_CHUNKS(name)                                                                                              \
+  static void over_##name(const float *x, float *y, int n) {                                                           \
+    for (int i = 0; i < n; i += CPU_CHUNK) {                                                                           \
+      const size_t bytes = (size_t)(n - i < CPU_CHUNK ? n - i : CPU_CHUNK) * sizeof *x;                                \
+      float values[CPU_CHUNK] = {0};                                                                                   \
+      memcpy(values, x + i, bytes);                                                                                    \
+      cpu_##name##_chunk(values);                                                                                      \
+      memcpy(y + i, values, bytes);                                                                                    \
+    }                                                                                                                  \
   }
-}
+OVER_CHUNKS(gelu)
+OVER_CHUNKS(gelu_tanh)
 
 __attribute__((visibility("default"))) const vector_function vector_functions[VECTOR_FUNCTIONS] = {
     over_exp,  over_exp_to_one, over_expm1,     over_tanh,    over_sigmoid,

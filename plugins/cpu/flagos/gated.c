@@ -238,8 +238,7 @@ static void gelu_gates(const void *job, const cpu_rows *rows) {
 
 CPU_TEMPLATE void gelu_tanh(cpu_dtype dtype, const parameters *p, float *gates) {
   (void)p;
-  for (int i = 0; i < CPU_CHUNK; i++)
-    gates[i] = vector_gelu_tanh(gates[i]);
+  cpu_gelu_tanh_chunk(gates);
   cpu_round_chunk(dtype, gates);
 }
 

@@ -1,8 +1,7 @@
 /*
  * Elementary functions for loops that compilers vectorise: polynomials in float without branches, tables or calls.
  * NaN stays NaN. Errors, at most (tests/vector_math/promises.c holds them): exp and expm1 2 ulp; tanh, sigmoid, silu
- * and softplus 3; gelu 6 or 1e-6, whichever is more; its tanh form 210, where it is next to 0 and its argument's
- * roundings count.
+ * and softplus 3; gelu (gelu.h) and its tanh form 6 or 1e-6, whichever is more.
  */
 #ifndef FLHOST_CPU_FLAGOS_VECTOR_H
 #define FLHOST_CPU_FLAGOS_VECTOR_H
@@ -112,12 +111,6 @@ static inline float vector_tanh(float x) {
 
 static inline float vector_silu(float x) {
   return x / vector_one_plus_exp_minus(x);
-}
-
-/* 0.5 x (1 + tanh(y)) = x / (1 + exp(-2y)) */
-static inline float vector_gelu_tanh(float x) {
-  const float sqrt_8_over_pi = 1.59576912f;
-  return x / vector_one_plus_exp_minus(sqrt_8_over_pi * (x + 0.044715f * (x * x * x)));
 }
 
 #endif
