@@ -137,7 +137,7 @@ static void check_linear(const char *variant, int64_t m, int64_t n, int64_t k) {
   free(out);
 }
 
-enum { AVX2 = 1, AVX512, AVX512_BF16, HALF = 1, BFLOAT16 = 2 }; /* of instruction_sets, of floats */
+enum { AVX2 = 1, AVX512, AVX512_BF16, FLOAT = 0, HALF, BFLOAT16 }; /* of instruction_sets, of floats */
 static const char *const instruction_sets[] = {"baseline", "avx2", "avx512", "avx512_bf16", "amx"};
 
 START_TEST(every_instruction_set_computes_linear_layers) {
@@ -188,6 +188,13 @@ static int64_t most_rows(int variant, int type) {
 static const int64_t few_rows[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 13, 16, 17, 31, 32, 33, 47, 63, 64, 65};
 enum { N_FEW = sizeof few_rows / sizeof few_rows[0] };
 
+/* Of few rows those that are multiplied in another way where no second cache holds the weight. */
+enum { FAR_DEPTH = 2115, N_FAR = 4 };
+static const struct {
+  int type;
+  int64_t rows, columns;
+} far[N_FAR] = {{FLOAT, 4, 499}, {BFLOAT16, 4, 996}, {BFLOAT16, 5, 997}, {BFLOAT16, 6, 998}};
+
 START_TEST(every_instruction_set_computes_few_rows_of_each_type) {
   static const int64_t columns[] = {1, 5, 13, 300}, depths[] = {1, 15, 31, 64, 97};
   ck_assert_int_eq(setenv("VLLM_FL_CPU_ISA", instruction_sets[_i], 1), 0);
@@ -199,6 +206,8 @@ START_TEST(every_instruction_set_computes_few_rows_of_each_type) {
       for (int n = 0; n < 4; n++)
         for (int k = 0; k < 5; k++)
           check_linear_of(floats[type], few_rows[m], columns[n], depths[k], (m + n + k) % 2 * 3);
+  for (int i = 0; i < N_FAR && !refusal; i++)
+    check_linear_of(floats[far[i].type], far[i].rows, far[i].columns, FAR_DEPTH, i % 2 * 3);
 }
 END_TEST
 
@@ -289,19 +298,18 @@ START_TEST(every_instruction_set_keeps_the_infinite_in_its_line) {
 END_TEST
 
 /* What an engine that batches its requests otherwise gets for one of them. */
-static void check_rows_alone(DLDataType dtype, int64_t m) {
-  enum { N = 37, K = 301 };
-  owned *x = make_filled(dtype, SHAPE(m, K), 0, 1), *weight = make_filled(dtype, SHAPE(N, K), 0, 2),
-        *out = make(dtype, SHAPE(m, N), 0), *row = make(dtype, SHAPE(1, N), 0);
+static void check_rows_alone(DLDataType dtype, int64_t m, int64_t n, int64_t k) {
+  owned *x = make_filled(dtype, SHAPE(m, k), 0, 1), *weight = make_filled(dtype, SHAPE(n, k), 0, 2),
+        *out = make(dtype, SHAPE(m, n), 0), *row = make(dtype, SHAPE(1, n), 0);
   fl_value values[] = {value_of(x), value_of(weight), fl_none(), fl_bool(false), value_of(out)};
   check_call("replicated_linear", "default.flagos", values, 5);
   x->tensor.shape[0] = 1;
   values[4] = value_of(row);
-  for (int64_t r = 0; r < m; r++, x->tensor.byte_offset += K * dtype.bits / 8u) {
+  for (int64_t r = 0; r < m; r++, x->tensor.byte_offset += (uint64_t)k * dtype.bits / 8u) {
     check_call("replicated_linear", "default.flagos", values, 5);
-    for (int64_t i = 0; i < N; i++)
-      ck_each(element(out, r * N + i) == element(row, i), "%d bits, row %d of %d: element %d is %g, alone %g",
-              dtype.bits, (int)r, (int)m, (int)i, element(out, r * N + i), element(row, i));
+    for (int64_t i = 0; i < n; i++)
+      ck_each(element(out, r * n + i) == element(row, i), "%d bits, row %d of %d: element %d is %g, alone %g",
+              dtype.bits, (int)r, (int)m, (int)i, element(out, r * n + i), element(row, i));
   }
   x->tensor.shape[0] = m;
   UNMAKE(x, weight, out, row);
@@ -314,10 +322,13 @@ START_TEST(a_row_does_not_depend_on_the_few_beside_it) {
     printf("skip: a_row_does_not_depend_on_the_few_beside_it: %s\n", refusal);
   for (int type = 0; type < 3 && !refusal; type++)
     for (int m = 1; m < N_FEW && few_rows[m] <= most_rows(_i, type); m++)
-      check_rows_alone(floats[type], few_rows[m]);
+      check_rows_alone(floats[type], few_rows[m], 37, 301);
+  for (int i = 0; i < N_FAR && !refusal; i++)
+    if (far[i].rows <= most_rows(_i, far[i].type))
+      check_rows_alone(floats[far[i].type], far[i].rows, far[i].columns, FAR_DEPTH);
   if (!refusal && !strcmp(instruction_sets[_i], "amx")) { /* there none are many */
-    check_rows_alone(floats[BFLOAT16], 130);
-    check_rows_alone(floats[BFLOAT16], 600);
+    check_rows_alone(floats[BFLOAT16], 130, 37, 301);
+    check_rows_alone(floats[BFLOAT16], 600, 37, 301);
   }
 }
 END_TEST

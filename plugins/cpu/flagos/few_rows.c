@@ -43,26 +43,56 @@ enum { READS_AHEAD = 1 };
 enum { READS_AHEAD = 0 };
 #endif
 
-static int64_t rows_of_tile(int form, int64_t m) {
-  const int64_t most = READS_AHEAD && form == CPU_FLOAT32 ? MOST_ROWS : MOST_ROWS / 2;
-  return m ? divide_up(m, divide_up(m, most)) : 1;
+/* Rows of a and columns that are multiplied at once. */
+typedef struct tile_shape {
+  int64_t rows, columns;
+} tile_shape;
+
+/* From memory an AMD EPYC with AVX-512 reads three columns for one tile of four to six rows a quarter to a third faster
+ * than more columns for one or two tiles; from its second cache it does not. Of floats, which are twice as many bytes,
+ * four rows are the most. */
+enum { ALONE_COLUMNS = 3 };
+static bool is_alone(const cpu_product *product) {
+  const int form = form_of(product), most = form == PAIRS ? 6 : form == CPU_FLOAT32 ? 4 : 0;
+  const int64_t second_cache = 4 << 20, bytes = product->n * product->k * cpu_dtype_size(product->b.dtype);
+  return LANES == 16 && !READS_AHEAD && product->m >= 4 && product->m <= most && bytes > second_cache;
+}
+
+static tile_shape shape_of(const cpu_product *product) {
+  const int64_t m = product->m, most = READS_AHEAD && form_of(product) == CPU_FLOAT32 ? MOST_ROWS : MOST_ROWS / 2;
+  if (is_alone(product))
+    return (tile_shape){m, ALONE_COLUMNS};
+  const int64_t rows = m ? divide_up(m, divide_up(m, most)) : 1;
+  return (tile_shape){rows, COLUMNS(rows)};
 }
 
 typedef float tile[MOST_ROWS][MOST_COLUMNS];
 
-/* sum[r][c] += a pair of row r of a * one of columns[c] */
-SPECIALISED void add_pair(int form, int n_rows, const char *a, const char *const *columns, int64_t i,
-                          vector sum[][MOST_COLUMNS]) {
-  const int n_columns = COLUMNS(n_rows);
+/* sum[r][c] += a pair of row r of a * one of columns[c]. If `fetching`, as many bytes as that takes of the columns are
+ * fetched meanwhile, from `ahead` on. */
+SPECIALISED void add_pair(int form, int n_rows, int n_columns, const char *a, const char *const *columns, int64_t i,
+                          bool fetching, const char *ahead, vector sum[][MOST_COLUMNS]) {
   vector factors[MOST_COLUMNS];
 #ifdef __AVX512BF16__
+  if (form == PAIRS && fetching) {
+    UNROLL for (int c = 0; c < n_columns; c++) { /* one line each, and a is read anew: faster than memory is slower */
+      fetch(ahead + c * PAIR * 2, PAIR * 2);
+      __asm__ volatile("" ::: "memory");
+      UNROLL for (int r = 0; r < n_rows; r++) sum[r][c] =
+          add_pairs(sum[r][c], _mm512_loadu_si512(a + r * PAIR * 2), _mm512_loadu_si512(columns[c] + i * 2));
+    }
+    return;
+  }
   if (form == PAIRS) {
     UNROLL for (int r = 0; r < n_rows; r++) UNROLL for (int c = 0; c < n_columns; c++) sum[r][c] =
         add_pairs(sum[r][c], _mm512_loadu_si512(a + r * PAIR * 2), _mm512_loadu_si512(columns[c] + i * 2));
     return;
   }
 #endif
+  const int64_t bytes = n_columns * LANES * (form == CPU_FLOAT32 ? 4 : 2);
   UNROLL for (int half = 0; half < 2; half++) {
+    if (fetching)
+      fetch(ahead + half * bytes, bytes);
     UNROLL for (int c = 0; c < n_columns; c++) factors[c] = load_half((cpu_dtype)form, columns[c], i, half);
     UNROLL for (int r = 0; r < n_rows; r++) {
       vector factor = *(const vector *)(a + (r * PAIR + half * LANES) * 4);
@@ -86,34 +116,38 @@ SPECIALISED void fetch_next(const next_columns *next, int64_t i, int64_t whole) 
 }
 
 /* results[r][c] = row r of a * columns[c]. Meanwhile columns that are next are fetched. */
-SPECIALISED void dot(int form, int n_rows, int64_t k, const char *a, const char *const *columns, next_columns next,
-                     tile results) {
-  const int n_columns = COLUMNS(n_rows);
-  const int64_t size = form == CPU_FLOAT32 ? 4 : 2;
+SPECIALISED void dot(int form, int n_rows, bool alone, int64_t k, const char *a, const char *const *columns,
+                     next_columns next, tile results) {
+  const int n_columns = alone ? ALONE_COLUMNS : COLUMNS(n_rows);
+  const int64_t size = form == CPU_FLOAT32 ? 4 : 2, step = PAIR * size * n_columns;
   vector sum[MOST_ROWS][MOST_COLUMNS] = {0};
   int64_t i = 0;
   for (; i + PAIR <= k; i += PAIR) {
-    fetch_next(&next, i, PAIR * size * n_columns);
-    add_pair(form, n_rows, a + i * n_rows * size_in(form), columns, i, sum);
+    if (!alone)
+      fetch_next(&next, i, step);
+    add_pair(form, n_rows, n_columns, a + i * n_rows * size_in(form), columns, i, alone, next.from + i / PAIR * step,
+             sum);
   }
   if (i < k) {
     char rest[MOST_COLUMNS][PAIR * sizeof(float)] = {0};
     const char *rests[MOST_COLUMNS];
     for (int c = 0; c < n_columns; c++)
       rests[c] = memcpy(rest[c], columns[c] + i * size, (size_t)((k - i) * size));
-    add_pair(form, n_rows, a + i * n_rows * size_in(form), rests, 0, sum);
+    add_pair(form, n_rows, n_columns, a + i * n_rows * size_in(form), rests, 0, false, NULL, sum);
   }
   UNROLL for (int r = 0; r < n_rows; r++) UNROLL for (int c = 0; c < n_columns; c++) results[r][c] =
       add_lanes(sum[r][c]);
 }
 
-/* One function for each form and number of rows. */
+/* One function for each form and number of rows, and for what is the only tile. */
 typedef void (*dot_fn)(int64_t k, const char *a, const char *const *columns, next_columns next, tile results);
-#define DOT(form, n_rows)                                                                                              \
-  static void dot_##form##_##n_rows(int64_t k, const char *a, const char *const *columns, next_columns next,           \
-                                    tile results) {                                                                    \
-    dot(form, n_rows, k, a, columns, next, results);                                                                   \
+#define DOT_AS(name, form, n_rows, alone)                                                                              \
+  static void name##_##form##_##n_rows(int64_t k, const char *a, const char *const *columns, next_columns next,        \
+                                       tile results) {                                                                 \
+    dot(form, n_rows, alone, k, a, columns, next, results);                                                            \
   }
+#define DOT(form, n_rows)   DOT_AS(dot, form, n_rows, false)
+#define ALONE(form, n_rows) DOT_AS(alone, form, n_rows, true)
 #define FOR_EACH(do, form)                                                                                             \
   do                                                                                                                   \
   (form, 1) do(form, 2) do(form, 3) do(form, 4)
@@ -128,16 +162,27 @@ typedef void (*dot_fn)(int64_t k, const char *a, const char *const *columns, nex
 FOR_EACH_OF_FLOAT32(DOT)
 FOR_EACH(DOT, CPU_FLOAT16)
 FOR_EACH(DOT, CPU_BFLOAT16)
+ALONE(CPU_FLOAT32, 4)
 #ifdef __AVX512BF16__
 FOR_EACH(DOT, PAIRS)
+ALONE(PAIRS, 4)
+ALONE(PAIRS, 5)
+ALONE(PAIRS, 6)
 #endif
-#define DOT_NAME(form, n_rows) dot_##form##_##n_rows,
+#define DOT_NAME(form, n_rows)   dot_##form##_##n_rows,
+#define ALONE_NAME(form, n_rows) [n_rows - 1] = alone_##form##_##n_rows,
 static const dot_fn dots[N_FORMS][MOST_ROWS] = {
     [CPU_FLOAT32] = {FOR_EACH_OF_FLOAT32(DOT_NAME)},
     [CPU_FLOAT16] = {FOR_EACH(DOT_NAME, CPU_FLOAT16)},
     [CPU_BFLOAT16] = {FOR_EACH(DOT_NAME, CPU_BFLOAT16)},
 #ifdef __AVX512BF16__
     [PAIRS] = {FOR_EACH(DOT_NAME, PAIRS)},
+#endif
+};
+static const dot_fn alone_dots[N_FORMS][MOST_ROWS] = {
+    [CPU_FLOAT32] = {ALONE_NAME(CPU_FLOAT32, 4)},
+#ifdef __AVX512BF16__
+    [PAIRS] = {ALONE_NAME(PAIRS, 4) ALONE_NAME(PAIRS, 5) ALONE_NAME(PAIRS, 6)},
 #endif
 };
 
@@ -186,7 +231,7 @@ static void copy_row(const cpu_product *product, int64_t row, int64_t n_rows, ch
 
 void cpu_few_rows_convert(const cpu_product *product, void *rows) {
   const int form = form_of(product);
-  int64_t m = product->m, tile_rows = rows_of_tile(form, m);
+  int64_t m = product->m, tile_rows = shape_of(product).rows;
   char *a = rows;
   for (int64_t row = 0; row < m; row += tile_rows, a += tile_rows * padded(product->k) * size_in(form))
     for (int64_t r = 0; r < least(tile_rows, m - row); r++)
@@ -198,8 +243,10 @@ void cpu_few_rows_convert(const cpu_product *product, void *rows) {
 static void multiply_columns(const cpu_product *product, const char *a, int64_t first, int64_t n, int64_t width,
                              float *results) {
   const int form = form_of(product);
-  int64_t tile_rows = rows_of_tile(form, product->m), tiles = divide_up(product->m, tile_rows);
-  int64_t stride = tile_rows * padded(product->k) * size_in(form), tile_columns = COLUMNS(tile_rows);
+  const dot_fn *const multiply = (is_alone(product) ? alone_dots : dots)[form];
+  const tile_shape shape = shape_of(product);
+  int64_t tile_rows = shape.rows, tile_columns = shape.columns, tiles = divide_up(product->m, tile_rows);
+  int64_t stride = tile_rows * padded(product->k) * size_in(form);
   int64_t step = PAIR * tile_columns * cpu_dtype_size(product->b.dtype);
   next_columns next = {.bytes = READS_AHEAD && tiles == 1 ? 0 : divide_up(step, tiles)};
   for (int64_t i = 0; i < n; i += tile_columns) {
@@ -213,7 +260,7 @@ static void multiply_columns(const cpu_product *product, const char *a, int64_t 
     for (int64_t t = 0; t < tiles; t++, next.from += product->k / PAIR * next.bytes) {
       int64_t row = t * tile_rows, n_rows = least(tile_rows, product->m - row);
       tile sums;
-      dots[form][n_rows - 1](product->k, a + t * stride, columns, next, sums);
+      multiply[n_rows - 1](product->k, a + t * stride, columns, next, sums);
       for (int64_t r = 0; r < n_rows; r++)
         memcpy(results + (row + r) * width + i, sums[r], (size_t)n_columns * sizeof(float));
     }
