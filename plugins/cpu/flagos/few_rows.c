@@ -53,9 +53,11 @@ typedef struct tile_shape {
  * four rows are the most. */
 enum { ALONE_COLUMNS = 3 };
 static bool is_alone(const cpu_product *product) {
-  const int form = form_of(product), most = form == PAIRS ? 6 : form == CPU_FLOAT32 ? 4 : 0;
-  const int64_t second_cache = 4 << 20, bytes = product->n * product->k * cpu_dtype_size(product->b.dtype);
-  return LANES == 16 && !READS_AHEAD && product->m >= 4 && product->m <= most && bytes > second_cache;
+  const int64_t second_cache = 4 << 20;
+  if (LANES < 16 || READS_AHEAD || product->n * product->k * cpu_dtype_size(product->b.dtype) <= second_cache)
+    return false;
+  const int form = form_of(product);
+  return product->m >= 4 && product->m <= (form == PAIRS ? 6 : form == CPU_FLOAT32 ? 4 : 0);
 }
 
 static tile_shape shape_of(const cpu_product *product) {
