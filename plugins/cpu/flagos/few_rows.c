@@ -77,7 +77,8 @@ SPECIALISED void add_pair(int form, int n_rows, int n_columns, const char *a, co
   vector factors[MOST_COLUMNS];
 #ifdef __AVX512BF16__
   if (form == PAIRS && fetching) {
-    UNROLL for (int c = 0; c < n_columns; c++) { /* one line each, and a is read anew: faster than memory is slower */
+    /* A line for each column, and a is read anew: a loop that outruns memory is slower. */
+    UNROLL for (int c = 0; c < n_columns; c++) {
       fetch(ahead + c * PAIR * 2, PAIR * 2);
       __asm__ volatile("" ::: "memory");
       UNROLL for (int r = 0; r < n_rows; r++) sum[r][c] =
