@@ -4,10 +4,60 @@
  */
 #include "python/extension/tensor.h"
 
+#include <stdlib.h>
+
 /* Where a library of tensors says why it could not make one; it may do so without the GIL. */
 static void keep_reason(void *context, const char *kind, const char *message) {
   snprintf(context, FL_REASON_MAX, "%s: %.*s", kind ? kind : "error", message ? (int)strcspn(message, "\n") : 0,
            message ? message : "");
+}
+
+/*
+ * Of a small result in the host's memory the bytes come with what says where they are, in one block, and its library
+ * makes the object of it: where it is asked for the tensor, it makes one of its own first, and the object of that. Of
+ * larger ones that takes no time to speak of, and its allocator may have large pages.
+ */
+typedef struct block {
+  dlpack_versioned managed;
+  int64_t shape[FL_MAX_DIMS], strides[FL_MAX_DIMS];
+} block;
+
+enum { ALIGNMENT = 64, HEAD = (sizeof(block) + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT, MOST_BYTES = 256 << 10 };
+
+/* Any thread, with the GIL or without. */
+static void block_delete(dlpack_versioned *self) {
+  free(self->manager_context);
+}
+
+/* NULL: its library is to make it. */
+static dlpack_versioned *block_new(const fl_tensor_spec *spec) {
+  uint32_t bits = spec->dtype.bits * (uint32_t)spec->dtype.lanes;
+  int64_t size = bits / 8, strides[FL_MAX_DIMS] = {0}, step = 1;
+  void *memory;
+  if (spec->device.device_type != kDLCPU || bits % 8)
+    return NULL;
+  for (int32_t d = spec->ndim; d-- > 0 && step <= MOST_BYTES;) {
+    if (spec->shape[d] > MOST_BYTES)
+      return NULL;
+    strides[d] = step;
+    step *= spec->shape[d] ? spec->shape[d] : 1;
+    size *= spec->shape[d];
+  }
+  if (step > MOST_BYTES || size > MOST_BYTES || posix_memalign(&memory, ALIGNMENT, (size_t)(HEAD + size)))
+    return NULL;
+  block *made = memory;
+  memcpy(made->shape, spec->shape, sizeof made->shape);
+  memcpy(made->strides, strides, sizeof strides);
+  made->managed = (dlpack_versioned){.version = {1, 0},
+                                     .manager_context = memory,
+                                     .deleter = block_delete,
+                                     .tensor = {.data = (char *)memory + HEAD,
+                                                .device = spec->device,
+                                                .ndim = spec->ndim,
+                                                .dtype = spec->dtype,
+                                                .shape = made->shape,
+                                                .strides = made->strides}};
+  return &made->managed;
 }
 
 static bool allocate_exchange(const dlpack_exchange *exchange, const fl_tensor_spec *spec, DLTensor *tensor,
@@ -16,9 +66,9 @@ static bool allocate_exchange(const dlpack_exchange *exchange, const fl_tensor_s
   DLTensor prototype = {.device = spec->device, .ndim = spec->ndim, .dtype = spec->dtype, .shape = shape};
   memcpy(shape, spec->shape, sizeof shape);
   char reason[FL_REASON_MAX], text[2 * FL_REASON_MAX];
-  dlpack_versioned *made = NULL;
+  dlpack_versioned *made = block_new(spec);
   reason[0] = '\0';
-  if (exchange->allocate(&prototype, &made, reason, keep_reason) || !made) {
+  if (!made && (exchange->allocate(&prototype, &made, reason, keep_reason) || !made)) {
     PyErr_Clear();
     snprintf(text, sizeof text, "%s: %s '%s': no memory for it: %s", place->op, place->what, place->name,
              reason[0] ? reason : "its library does not say why");

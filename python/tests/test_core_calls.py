@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import math
+import resource
 from typing import Any
 
 import flhost
@@ -36,6 +37,22 @@ def test_results_are_made_in_the_kind_of_the_first_tensor() -> None:
         np.testing.assert_allclose(made.numpy(), rms(x, w), rtol=1e-5, atol=1e-5)
         made += 1  # its memory is its own
         made.resize_(2, 2)
+
+
+@pytest.mark.skipif(not HAS_TORCH, reason="torch is not installed")
+def test_the_memory_of_torchs_results_goes_with_them(host: flhost.Host) -> None:
+    import torch
+
+    x = torch.randn(16, 4096)
+    out = host.op("relu2").call(x)
+    kept = [out, out[1:, ::2].t(), out.detach()]
+    expected = [item.clone() for item in kept]
+    del out
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    for _ in range(4000):  # 1 GB
+        host.op("relu2").call(x + 1)
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 100_000
+    assert all(map(torch.equal, kept, expected))
 
 
 def test_arguments_go_by_position_and_by_name(host: flhost.Host) -> None:

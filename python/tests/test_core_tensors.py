@@ -14,7 +14,18 @@ from typing import Any
 import flhost
 import numpy as np
 import pytest
-from core_support import HAS_TORCH, Foreign, Tensor, Version, fill_tensor, new_capsule, simple_plugin
+from core_support import (
+    HAS_TORCH,
+    Deleter,
+    Foreign,
+    Tensor,
+    Version,
+    Versioned,
+    fill_tensor,
+    new_capsule,
+    python,
+    simple_plugin,
+)
 
 
 @pytest.fixture(scope="module")
@@ -268,12 +279,40 @@ def test_a_result_that_cannot_be_made_is_no_memory(host: flhost.Host) -> None:
         return -1
 
     kind: Any = exchange_type(allocate=allocate)
-    x = kind(np.zeros((3, 8), "float32"))
+    x = kind(np.zeros((300, 1024), "float32"))
     with pytest.raises(
         flhost.OutOfMemory, match="silu_and_mul: result 'out': no memory for it: .*nothing left"
     ) as caught:
         host.op("silu_and_mul").call(x)
     assert isinstance(caught.value, MemoryError)
+
+
+@pytest.mark.parametrize("shape", [(2, 5, 16), (2, 0, 16), (0, 16), (16,), (64, 1024)])
+def test_a_small_result_comes_with_its_memory(host: flhost.Host, shape: tuple[int, ...]) -> None:
+    """Its library makes the object, and gives the memory back when that goes."""
+    taken: list[int] = []
+
+    def to_object(managed: int, made: int) -> int:
+        taken.append(managed)
+        python.Py_IncRef(ctypes.py_object(kind))  # a new reference
+        ctypes.c_void_p.from_address(made).value = id(kind)
+        return 0
+
+    kind: Any = exchange_type(to_object=to_object)  # it has no function that allocates
+    values = np.random.randn(*shape).astype("float32")
+    assert host.op("relu2").call(kind(values)) is kind
+    made = Versioned.from_address(taken[0])
+    tensor = made.tensor
+    assert (made.version.major, made.flags, tensor.device_type, tensor.byte_offset) == (1, 0, 1, 0)
+    assert tensor.data % 64 == 0
+    assert tuple(tensor.shape[: tensor.ndim]) == shape
+    step = 1
+    for size, stride in zip(reversed(shape), reversed(tensor.strides[: tensor.ndim]), strict=True):
+        assert stride == step
+        step *= max(size, 1)
+    result = (ctypes.c_float * values.size).from_address(tensor.data)
+    np.testing.assert_array_equal(np.frombuffer(result, "float32").reshape(shape), np.maximum(values, 0) ** 2)
+    Deleter(made.deleter)(taken[0])
 
 
 def test_functions_of_another_version_are_not_used(host: flhost.Host) -> None:
