@@ -292,6 +292,42 @@ START_TEST(layer_norm_of_values_far_from_0_loses_nothing) {
 }
 END_TEST
 
+/* The variance is found by what elements are above the mean of the first few, if that is near the row's. */
+START_TEST(layer_norm_of_a_row_that_begins_unlike_its_rest) {
+  enum { N = 1 << 16 };
+  const int64_t shape[] = {1, N};
+  owned *x = make_filled(float32, 2, shape, 0, 1), *out = make(float32, 2, shape, 0);
+  double mean = 0, variance = 0;
+  for (int i = 0; i < 32; i++)
+    set(&x->tensor, i, 1000 + element(x, i));
+  for (int i = 0; i < N; i++)
+    mean += element(x, i) / N;
+  for (int i = 0; i < N; i++)
+    variance += pow(element(x, i) - mean, 2) / N;
+  run_layer(both[_i], x, NULL, NULL, 1e-5, out);
+  for (int i = 0; i < N; i++) {
+    double expected = (element(x, i) - mean) / sqrt(variance + 1e-5);
+    ck_each(fabs(element(out, i) - expected) <= 1e-5 + 2e-6 * fabs(expected), "element %d is %.9g, expected %.9g", i,
+            element(out, i), expected);
+  }
+  UNMAKE(x, out);
+}
+END_TEST
+
+/* Next to the mean a large weight makes much of the mean's last digits. */
+START_TEST(layer_norm_with_a_large_weight_has_the_mean_in_all_digits) {
+  DLDataType dtype = floats[_i];
+  const int64_t shape[] = {512, 64}, hidden[] = {64};
+  owned *x = make_filled(dtype, 2, shape, 0, 1), *weight = make_filled(dtype, 1, hidden, 0, 2);
+  owned *out = make(dtype, 2, shape, 0), *expected = make(dtype, 2, shape, 0);
+  set(&weight->tensor, 40, 60000);
+  run_layer("reference.c", x, weight, NULL, 1e-5, expected);
+  run_layer("default.flagos", x, weight, NULL, 1e-5, out);
+  check_close("layer_norm", &out->tensor, &expected->tensor);
+  UNMAKE(x, weight, out, expected);
+}
+END_TEST
+
 /* Against layer_norm of the rounded sum with the rounded weight. */
 START_TEST(nemotrons_norm_counts_its_weight_from_1_and_adds_the_residual) {
   DLDataType dtype = floats[_i % 3], weights = _i / 6 ? float32 : dtype;
@@ -471,6 +507,8 @@ static void add_tests(TCase *tests) {
   tcase_add_test(tests, O4_mixer2_rounds_before_the_weight);
   tcase_add_loop_test(tests, layer_norm_computes_its_formula, 0, 6);
   tcase_add_loop_test(tests, layer_norm_of_values_far_from_0_loses_nothing, 0, 2);
+  tcase_add_loop_test(tests, layer_norm_of_a_row_that_begins_unlike_its_rest, 0, 2);
+  tcase_add_loop_test(tests, layer_norm_with_a_large_weight_has_the_mean_in_all_digits, 0, 3);
   tcase_add_loop_test(tests, nemotrons_norm_counts_its_weight_from_1_and_adds_the_residual, 0, 12);
   tcase_add_loop_test(tests, nemotrons_norm_without_a_residual_leaves_x_alone, 0, 6);
   tcase_add_loop_test(tests, O2_norms_of_no_tokens_succeed_and_write_nothing, 0, 2);

@@ -1,7 +1,9 @@
 /*
- * Layer norm: the mean, then the mean of squares of what lies around it, as the definition has it, so that values far
- * from 0 lose nothing. Additions are those of independent lanes in a fixed order: the same bits every time.
+ * Layer norm. Mean and variance are those of what elements are above the mean of the row's beginning, so that values
+ * far from 0 lose nothing, in float and in one pass; by the definition, which takes two and doubles, where that would
+ * not do. Additions are those of independent lanes in a fixed order: the same bits every time.
  */
+#include "plugins/cpu/flagos/codes.h"
 #include "plugins/cpu/flagos/span.h"
 #include "plugins/cpu/flagos/squares.h"
 #include "plugins/cpu/normalisation.h"
@@ -9,135 +11,236 @@
 
 #include <math.h>
 
-/* Lanes behind the row's end hold the mean, which is none from there. */
-CPU_TEMPLATE void load_around(cpu_dtype dtype, float *values, const void *x, int64_t first, int64_t n, float mean) {
-  cpu_load(dtype, values, x, first, n);
-  for (int i = 0; i < CPU_CHUNK; i++)
-    values[i] = i < n ? values[i] - mean : 0.0f;
+#ifdef __AVX512F__
+enum { MOMENT_LANES = 2 * CPU_CHUNK }; /* additions are slower to finish than to begin */
+#else
+enum { MOMENT_LANES = CPU_CHUNK }; /* registers have no room for more */
+#endif
+
+/* Sums of what elements of a row are above `around`, and of its squares, lane by lane. */
+typedef struct moments {
+  float around, above[MOMENT_LANES], squares[MOMENT_LANES];
+} moments;
+
+/* A call. */
+typedef struct layer_job {
+  cpu_layer_norm norm;
+  bool exact; /* weights are so large that results next to the mean have to be right in all digits */
+} layer_job;
+
+/* In the order of a tree: of as many equal numbers the mean is that number. */
+CPU_TEMPLATE float sum_of(float *lanes, int n) {
+  for (int half = n / 2; half; half /= 2)
+    for (int i = 0; i < half; i++)
+      lanes[i] += lanes[i + half];
+  return lanes[0];
 }
 
-/* In double: the sum of values far from 0 would lose in float what their differences are made of. */
+/* A chunk of x, or of its sum with the residual, as it is stored. */
+CPU_TEMPLATE void load_row(cpu_dtype dtype, float *values, const char *x, const char *residual, int64_t first) {
+  cpu_load_sum(dtype, residual != NULL, values, x, residual, first);
+  if (residual)
+    cpu_round_chunk(dtype, values);
+}
+
+/* A chunk, of which `n` elements are the row's. */
+CPU_TEMPLATE void add_chunk(cpu_dtype dtype, moments *of, int part, const char *x, const char *residual, char *sum,
+                            int64_t first, int64_t n) {
+  float values[CPU_CHUNK];
+  load_row(dtype, values, x, residual, first);
+  if (residual)
+    cpu_store(dtype, sum, first, values, CPU_CHUNK);
+  for (int i = 0; i < CPU_CHUNK; i++) {
+    float above = n == CPU_CHUNK || i < n ? values[i] - of->around : 0.0f;
+    of->above[part + i] += above;
+    of->squares[part + i] += above * above;
+  }
+}
+
+/* Of a row; the sum with the residual, where there is one, is stored. */
+CPU_TEMPLATE void find_moments(cpu_dtype dtype, moments *found, const void *row, const void *residual_row,
+                               void *residual_out, int64_t size, float around) {
+  const int64_t bytes = cpu_dtype_size(dtype);
+  moments of = {.around = around};
+  cpu_span span;
+  for (cpu_span_begin(&span, size, MOMENT_LANES, false); span.size; cpu_span_next(&span)) {
+    const char *x = cpu_span_in(&span, 0, row, bytes);
+    const char *residual = residual_row ? cpu_span_in(&span, 1, residual_row, bytes) : NULL;
+    char *sum = residual_row ? cpu_span_out(&span, 0, residual_out) : NULL;
+    for (int64_t i = 0, n = span.padded ? 0 : span.size; i < n; i += MOMENT_LANES) {
+      add_chunk(dtype, &of, 0, x, residual, sum, i, CPU_CHUNK);
+      if (MOMENT_LANES - CPU_CHUNK > 0)
+        add_chunk(dtype, &of, MOMENT_LANES - CPU_CHUNK, x, residual, sum, i + CPU_CHUNK, CPU_CHUNK);
+    }
+    for (int64_t i = 0; span.padded && i < span.left; i += CPU_CHUNK)
+      add_chunk(dtype, &of, 0, x, residual, sum, i, span.left - i);
+    if (residual_row)
+      cpu_span_end(&span, 0, residual_out, bytes);
+  }
+  *found = of;
+}
+
 CPU_TEMPLATE float mean_of(cpu_dtype dtype, const void *x, int64_t size) {
   double lanes[CPU_CHUNK] = {0}, sum = 0;
   float values[CPU_CHUNK];
-  for (int64_t first = 0; first < size; first += CPU_CHUNK) {
-    if (first + CPU_CHUNK <= size)
-      cpu_load_ahead(dtype, values, x, first, CPU_CHUNK);
-    else
-      cpu_load(dtype, values, x, first, size - first);
-    for (int i = 0; i < CPU_CHUNK; i++)
-      lanes[i] += (double)values[i];
+  for (int64_t i = 0; i < size; i += CPU_CHUNK) {
+    cpu_load(dtype, values, x, i, size - i < CPU_CHUNK ? size - i : CPU_CHUNK);
+    for (int lane = 0; lane < CPU_CHUNK; lane++)
+      lanes[lane] += (double)values[lane];
   }
-  for (int i = 0; i < CPU_CHUNK; i++)
-    sum += lanes[i];
+  for (int lane = 0; lane < CPU_CHUNK; lane++)
+    sum += lanes[lane];
   return (float)(sum / (double)size);
 }
 
-CPU_TEMPLATE float variance_of(cpu_dtype dtype, const void *x, int64_t size, float mean) {
-  cpu_squares squares = {{0}};
-  float values[CPU_CHUNK];
-  int64_t i = 0;
-  for (; i + 2 * CPU_CHUNK <= size; i += 2 * CPU_CHUNK)
-    for (int half = 0; half < 2; half++) {
-      load_around(dtype, values, x, i + half * CPU_CHUNK, CPU_CHUNK, mean);
-      cpu_squares_add_chunk(squares.lanes + half * CPU_CHUNK, values);
-    }
-  for (; i < size; i += CPU_CHUNK) {
-    load_around(dtype, values, x, i, size - i < CPU_CHUNK ? size - i : CPU_CHUNK, mean);
-    cpu_squares_add_chunk(squares.lanes, values);
-  }
-  return cpu_squares_sum(&squares) / (float)size;
+/* What decides on the instructions. */
+typedef struct scale_form {
+  cpu_dtype dtype, weight_dtype;
+  bool from_one; /* the weight is counted from 1, in its own type */
+} scale_form;
+
+/* A row that is scaled. */
+typedef struct scaled_row {
+  const void *x;
+  void *out;
+  float mean, scale;
+  cpu_next_row next;
+  bool around; /* the caches */
+} scaled_row;
+
+/* Where there is no weight, or no bias: a chunk of ones, or of zeros, which is read again and again. */
+CPU_TEMPLATE void fill_chunk(cpu_dtype dtype, char *chunk, float number) {
+  float numbers[CPU_CHUNK];
+  for (int i = 0; i < CPU_CHUNK; i++)
+    numbers[i] = number;
+  cpu_narrow(dtype, chunk, numbers);
 }
 
-CPU_TEMPLATE void scale_row(cpu_dtype dtype, cpu_dtype weight_dtype, const cpu_layer_norm *norm, const void *of,
-                            void *results, float mean, float scale, bool may_go_around) {
-  const int64_t bytes = cpu_dtype_size(dtype), weight_bytes = cpu_dtype_size(weight_dtype);
-  const bool from_one = norm->from_one;
+CPU_TEMPLATE void scale_row(scale_form form, const cpu_layer_norm *norm, const scaled_row *of) {
+  const int64_t bytes = cpu_dtype_size(form.dtype), weight_bytes = cpu_dtype_size(form.weight_dtype);
+  const int64_t weight_step = norm->weight ? 1 : 0, bias_step = norm->bias ? 1 : 0;
+  const scaled_row row = *of;
+  char ones[CPU_CHUNK * sizeof(float)], zeros[CPU_CHUNK * sizeof(float)];
   cpu_span span;
-  for (cpu_span_begin(&span, norm->hidden, CPU_CHUNK, may_go_around); span.size; cpu_span_next(&span)) {
-    const char *x = cpu_span_in(&span, 0, of, bytes);
-    const char *weight = norm->weight ? cpu_span_in(&span, 1, fl_data(norm->weight), weight_bytes) : NULL;
-    const char *bias = norm->bias ? cpu_span_in(&span, 2, fl_data(norm->bias), weight_bytes) : NULL;
-    char *out = cpu_span_out(&span, 0, results);
+  fill_chunk(form.weight_dtype, ones, 1.0f);
+  fill_chunk(form.weight_dtype, zeros, 0.0f);
+  for (cpu_span_begin(&span, norm->hidden, CPU_CHUNK, row.around); span.size; cpu_span_next(&span)) {
+    const char *x = cpu_span_in(&span, 0, row.x, bytes);
+    const char *weights = norm->weight ? cpu_span_in(&span, 1, fl_data(norm->weight), weight_bytes) : ones;
+    const char *biases = norm->bias ? cpu_span_in(&span, 2, fl_data(norm->bias), weight_bytes) : zeros;
+    char *out = cpu_span_out(&span, 0, row.out);
     const bool around = span.around;
-    for (int64_t first = 0, n = span.size; first < n; first += CPU_CHUNK) {
-      float values[CPU_CHUNK], other[CPU_CHUNK];
-      cpu_load(dtype, values, x, first, CPU_CHUNK);
-      for (int i = 0; i < CPU_CHUNK; i++)
-        values[i] = (values[i] - mean) * scale;
-      if (weight) {
-        cpu_load_other(dtype, weight_dtype, other, weight, first, CPU_CHUNK);
-        if (from_one)
-          for (int i = 0; i < CPU_CHUNK; i++)
-            other[i] = cpu_round(weight_dtype, other[i] + 1.0f);
-        for (int i = 0; i < CPU_CHUNK; i++)
-          values[i] *= other[i];
-      }
-      if (bias) {
-        cpu_load_other(dtype, weight_dtype, other, bias, first, CPU_CHUNK);
-        for (int i = 0; i < CPU_CHUNK; i++)
-          values[i] += other[i];
-      }
-      cpu_store_around(dtype, out, first, values, CPU_CHUNK, around);
+    const char *next = around ? row.next.at : NULL;
+    for (int64_t i = 0, n = span.size; i < n; i += CPU_CHUNK) {
+      float values[CPU_CHUNK], weight[CPU_CHUNK], bias[CPU_CHUNK];
+      if (next)
+        cpu_prefetch_chunk(form.dtype, next, row.next.is_short, i);
+      cpu_load(form.dtype, values, x, i, CPU_CHUNK);
+      cpu_load_other(form.dtype, form.weight_dtype, weight, weights, i * weight_step, CPU_CHUNK);
+      cpu_load_other(form.dtype, form.weight_dtype, bias, biases, i * bias_step, CPU_CHUNK);
+      for (int lane = 0; lane < CPU_CHUNK && form.from_one; lane++)
+        weight[lane] += 1.0f;
+      if (form.from_one)
+        cpu_round_last(form.weight_dtype, weight);
+      for (int lane = 0; lane < CPU_CHUNK; lane++)
+        values[lane] = (values[lane] - row.mean) * row.scale * weight[lane] + bias[lane];
+      cpu_store_around(form.dtype, out, i, values, CPU_CHUNK, around);
     }
-    cpu_span_end(&span, 0, results, bytes);
-  }
-}
-
-CPU_TEMPLATE void add(cpu_dtype dtype, void *sum, const void *x, const void *y, int64_t size) {
-  float values[CPU_CHUNK], other[CPU_CHUNK];
-  for (int64_t first = 0; first < size; first += CPU_CHUNK) {
-    int64_t n = size - first < CPU_CHUNK ? size - first : CPU_CHUNK;
-    cpu_load_ahead(dtype, values, x, first, n);
-    cpu_load_ahead(dtype, other, y, first, n);
-    for (int i = 0; i < CPU_CHUNK; i++)
-      values[i] += other[i];
-    cpu_store(dtype, sum, first, values, n);
+    cpu_span_end(&span, 0, row.out, bytes);
   }
 }
 
 /* In place is fine: a chunk is read for the last time before it is overwritten. */
-CPU_TEMPLATE void normalise(cpu_dtype dtype, cpu_dtype weight_dtype, const cpu_layer_norm *of, const cpu_rows *rows) {
-  const cpu_layer_norm norm = *of;
-  const void *x = rows->at[0];
-  if (norm.residual) {
-    add(dtype, rows->at[3], x, rows->at[1], norm.hidden);
+CPU_TEMPLATE void normalise(cpu_dtype dtype, cpu_dtype weight_dtype, const layer_job *job, const cpu_rows *rows) {
+  const cpu_layer_norm norm = job->norm;
+  const int64_t size = norm.hidden, bytes = size * cpu_dtype_size(dtype), n = size < CPU_CHUNK ? size : CPU_CHUNK;
+  const void *x = rows->at[0], *residual = norm.residual ? rows->at[1] : NULL;
+  float first[CPU_CHUNK], added[CPU_CHUNK];
+  moments found;
+  cpu_load(dtype, first, x, 0, n);
+  if (residual) {
+    cpu_load(dtype, added, residual, 0, n);
+    for (int i = 0; i < CPU_CHUNK; i++)
+      first[i] += added[i];
+    find_moments(dtype, &found, x, residual, rows->at[3], size, sum_of(first, CPU_CHUNK) / (float)n);
     x = rows->at[3];
+  } else
+    find_moments(dtype, &found, x, NULL, NULL, size, sum_of(first, CPU_CHUNK) / (float)n);
+  float above = sum_of(found.above, MOMENT_LANES) / (float)size, mean = found.around + above;
+  float variance = sum_of(found.squares, MOMENT_LANES) / (float)size - above * above;
+  bool is_near = above * above <= 4 * variance; /* else that is a difference of large numbers */
+  if (job->exact || !is_near || !(variance < INFINITY)) {
+    mean = mean_of(dtype, x, size);
+    find_moments(dtype, &found, x, NULL, NULL, size, mean);
+    variance = sum_of(found.squares, MOMENT_LANES) / (float)size;
   }
-  float mean = mean_of(dtype, x, norm.hidden);
-  float scale = 1.0f / sqrtf(variance_of(dtype, x, norm.hidden, mean) + norm.epsilon);
-  scale_row(dtype, weight_dtype, &norm, x, rows->at[2], mean, scale, cpu_rows_around(rows, 2));
+  const scaled_row row = {.x = x,
+                          .out = rows->at[2],
+                          .mean = mean,
+                          .scale = 1.0f / sqrtf(variance + norm.epsilon),
+                          .next = rows->far && !residual ? cpu_rows_ahead(rows, 0, bytes) : (cpu_next_row){NULL, false},
+                          .around = cpu_rows_around(rows, 2)};
+  if (norm.from_one)
+    scale_row((scale_form){dtype, weight_dtype, true}, &norm, &row);
+  else
+    scale_row((scale_form){dtype, weight_dtype, false}, &norm, &row);
 }
 
 /* A weight has x's type, or is float32. */
-CPU_TEMPLATE void normalise_as(cpu_dtype dtype, const cpu_layer_norm *norm, const cpu_rows *rows) {
-  if (norm->weight_dtype == dtype)
-    normalise(dtype, dtype, norm, rows);
+CPU_TEMPLATE void normalise_as(cpu_dtype dtype, const layer_job *job, const cpu_rows *rows) {
+  if (job->norm.weight_dtype == dtype)
+    normalise(dtype, dtype, job, rows);
   else
-    normalise(dtype, CPU_FLOAT32, norm, rows);
+    normalise(dtype, CPU_FLOAT32, job, rows);
 }
 
 /* Functions of their own: together they are more than compilers optimise well. */
-static __attribute__((noinline)) void normalise_float32(const void *norm, const cpu_rows *rows) {
-  normalise(CPU_FLOAT32, CPU_FLOAT32, norm, rows);
+static __attribute__((noinline)) void normalise_float32(const void *job, const cpu_rows *rows) {
+  normalise(CPU_FLOAT32, CPU_FLOAT32, job, rows);
 }
 
-static __attribute__((noinline)) void normalise_float16(const void *norm, const cpu_rows *rows) {
-  normalise_as(CPU_FLOAT16, norm, rows);
+static __attribute__((noinline)) void normalise_float16(const void *job, const cpu_rows *rows) {
+  normalise_as(CPU_FLOAT16, job, rows);
 }
 
-static __attribute__((noinline)) void normalise_bfloat16(const void *norm, const cpu_rows *rows) {
-  normalise_as(CPU_BFLOAT16, norm, rows);
+static __attribute__((noinline)) void normalise_bfloat16(const void *job, const cpu_rows *rows) {
+  normalise_as(CPU_BFLOAT16, job, rows);
+}
+
+CPU_TEMPLATE float largest_of(cpu_dtype dtype, const void *row, int64_t size) {
+  int32_t largest[CPU_CHUNK] = {0};
+  float values[CPU_CHUNK];
+  int64_t i = 0;
+  for (; i + CPU_CHUNK <= size; i += CPU_CHUNK) {
+    cpu_load(dtype, values, row, i, CPU_CHUNK);
+    cpu_magnitudes(largest, values);
+  }
+  cpu_load(dtype, values, row, i, size - i);
+  cpu_magnitudes(largest, values);
+  return cpu_largest_magnitude(largest);
+}
+
+/* The mean in float is off by some 1e-8 of the deviation, which a weight multiplies. */
+static bool has_large_weights(const cpu_layer_norm *norm) {
+  const float large = 64.0f;
+  if (!norm->weight)
+    return false;
+  const void *weight = fl_data(norm->weight);
+  float largest = norm->weight_dtype == CPU_FLOAT32   ? largest_of(CPU_FLOAT32, weight, norm->hidden)
+                  : norm->weight_dtype == CPU_FLOAT16 ? largest_of(CPU_FLOAT16, weight, norm->hidden)
+                                                      : largest_of(CPU_BFLOAT16, weight, norm->hidden);
+  return !(largest < large);
 }
 
 static fl_status layer_norm(const cpu_layer_norm *norm) {
   static const cpu_row_fn functions[CPU_N_DTYPES] = {
       [CPU_FLOAT32] = normalise_float32, [CPU_FLOAT16] = normalise_float16, [CPU_BFLOAT16] = normalise_bfloat16};
   DLTensor *const tensors[] = {norm->x, norm->residual, norm->out, norm->residual_out};
+  const layer_job job = {*norm, has_large_weights(norm)};
   int64_t bytes = norm->hidden * cpu_dtype_size(norm->dtype);
   int64_t moved = (norm->residual ? 6 : 3) * bytes;
   return cpu_rows_run(4, tensors, (cpu_row_cost){moved, fl_data(norm->x) == fl_data(norm->out) ? 0 : bytes},
-                      functions[norm->dtype], norm);
+                      functions[norm->dtype], &job);
 }
 
 static const fl_impl ops[] = {
