@@ -199,6 +199,12 @@ static void silu_gates(const void *job, const cpu_rows *rows) {
 
 static lookup_table silu_tables[LOOKUP_TABLES];
 
+const uint16_t *cpu_silu_results(cpu_dtype dtype, int64_t elements) {
+  const gated_job job = {.dtype = dtype, .size = CPU_CHUNK};
+  const lookup_function computed = {dtype, silu_gates, &job, &job.p, sizeof job.p};
+  return lookup_results(silu_tables, &computed, elements);
+}
+
 /* silu_and_mul(x) -> out */
 fl_status cpu_flagos_silu_and_mul(void *self, fl_call *call) {
   static const gated_function function = {silu_row, silu_tables, looked_up_halves_row, silu_gates};

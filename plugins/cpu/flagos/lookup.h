@@ -49,7 +49,7 @@ enum { LARGE_OF_FLOAT16 = 8 << 10, LARGE_OF_BFLOAT16 = 8 << 10 };
 enum { LARGE_OF_FLOAT16 = 8 << 10, LARGE_OF_BFLOAT16 = 4 << 10 };
 #endif
 
-static void lookup_fill(lookup_table *table, const lookup_function *function) {
+static inline void lookup_fill(lookup_table *table, const lookup_function *function) {
   uint16_t numbers[CPU_CHUNK];
   for (int first = 0; first < 1 << 16; first += CPU_CHUNK) {
     const cpu_rows rows = {.n_tensors = 2, .left = 1, .at = {numbers, table->results + first}};
@@ -66,7 +66,7 @@ static inline bool lookup_default_mode(void) {
 }
 
 /* What the function makes of a number of these bits, or NULL: then it is computed. `elements`: of the call. */
-static const uint16_t *lookup_results(lookup_table *tables, const lookup_function *function, int64_t elements) {
+static inline const uint16_t *lookup_results(lookup_table *tables, const lookup_function *function, int64_t elements) {
   const int64_t large = function->dtype == CPU_FLOAT16 ? LARGE_OF_FLOAT16 : LARGE_OF_BFLOAT16;
   int empty = LOOKUP_EMPTY;
   if (!tables || function->dtype == CPU_FLOAT32 || elements < large || !lookup_default_mode())
@@ -157,5 +157,8 @@ CPU_TEMPLATE void lookup_chunk(const uint16_t *results, char *found, const char 
     ((cpu_element16 *)found)[i] = results[at[i * step]];
 }
 #endif
+
+/* What silu makes of numbers of this type, as lookup_results has it. */
+const uint16_t *cpu_silu_results(cpu_dtype dtype, int64_t elements);
 
 #endif
