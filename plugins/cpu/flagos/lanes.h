@@ -153,4 +153,11 @@ SPECIALISED float add_lanes(vector sum) {
 #endif
 }
 
+/* The sum of `n` numbers, a multiple of LANES. */
+SPECIALISED float sum_of_lanes(const float *numbers, int n) {
+  vector sum = *(const vector *)numbers;
+  UNROLL for (int i = LANES; i < n; i += LANES) sum += *(const vector *)(numbers + i);
+  return add_lanes(sum);
+}
+
 #endif

@@ -28,14 +28,6 @@ typedef struct layer_job {
   bool exact; /* weights are so large that results next to the mean have to be right in all digits */
 } layer_job;
 
-/* In the order of a tree: of as many equal numbers the mean is that number. */
-CPU_TEMPLATE float sum_of(float *lanes, int n) {
-  for (int half = n / 2; half; half /= 2)
-    for (int i = 0; i < half; i++)
-      lanes[i] += lanes[i + half];
-  return lanes[0];
-}
-
 /* A chunk of x, or of its sum with the residual, as it is stored. */
 CPU_TEMPLATE void load_row(cpu_dtype dtype, float *values, const char *x, const char *residual, int64_t first) {
   cpu_load_sum(dtype, residual != NULL, values, x, residual, first);
@@ -162,17 +154,17 @@ CPU_TEMPLATE void normalise(cpu_dtype dtype, cpu_dtype weight_dtype, const layer
     cpu_load(dtype, added, residual, 0, n);
     for (int i = 0; i < CPU_CHUNK; i++)
       first[i] += added[i];
-    find_moments(dtype, &found, x, residual, rows->at[3], size, sum_of(first, CPU_CHUNK) / (float)n);
+    find_moments(dtype, &found, x, residual, rows->at[3], size, sum_of_lanes(first, CPU_CHUNK) / (float)n);
     x = rows->at[3];
   } else
-    find_moments(dtype, &found, x, NULL, NULL, size, sum_of(first, CPU_CHUNK) / (float)n);
-  float above = sum_of(found.above, MOMENT_LANES) / (float)size, mean = found.around + above;
-  float variance = sum_of(found.squares, MOMENT_LANES) / (float)size - above * above;
+    find_moments(dtype, &found, x, NULL, NULL, size, sum_of_lanes(first, CPU_CHUNK) / (float)n);
+  float above = sum_of_lanes(found.above, MOMENT_LANES) / (float)size, mean = found.around + above;
+  float variance = sum_of_lanes(found.squares, MOMENT_LANES) / (float)size - above * above;
   bool is_near = above * above <= 4 * variance; /* else that is a difference of large numbers */
   if (job->exact || !is_near || !(variance < INFINITY)) {
     mean = mean_of(dtype, x, size);
     find_moments(dtype, &found, x, NULL, NULL, size, mean);
-    variance = sum_of(found.squares, MOMENT_LANES) / (float)size;
+    variance = sum_of_lanes(found.squares, MOMENT_LANES) / (float)size;
   }
   const scaled_row row = {.x = x,
                           .out = rows->at[2],

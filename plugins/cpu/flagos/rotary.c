@@ -104,24 +104,29 @@ CPU_TEMPLATE void store_pairs(rotary_form form, const float *x1, const float *x2
 }
 
 /* x1, x2 = x1 cos - x2 sin, x2 cos + x1 sin */
-CPU_TEMPLATE void rotate_chunk(rotary_form form, const float *cos, const float *sin, rotary_in in, rotary_out out,
-                               int64_t i, bool around) {
-  float x1[CPU_CHUNK], x2[CPU_CHUNK], a[CPU_CHUNK], b[CPU_CHUNK], c[CPU_CHUNK], d[CPU_CHUNK];
-  load_pairs(form, x1, x2, in, i);
+CPU_TEMPLATE void rotate_values(cpu_dtype rounding, float *x1, float *x2, const float *cos, const float *sin) {
+  float a[CPU_CHUNK], b[CPU_CHUNK], c[CPU_CHUNK], d[CPU_CHUNK];
   for (int lane = 0; lane < CPU_CHUNK; lane++) {
-    a[lane] = x1[lane] * cos[i + lane];
-    b[lane] = x2[lane] * sin[i + lane];
-    c[lane] = x2[lane] * cos[i + lane];
-    d[lane] = x1[lane] * sin[i + lane];
+    a[lane] = x1[lane] * cos[lane];
+    b[lane] = x2[lane] * sin[lane];
+    c[lane] = x2[lane] * cos[lane];
+    d[lane] = x1[lane] * sin[lane];
   }
-  cpu_round_last(form.rounding, a);
-  cpu_round_last(form.rounding, b);
-  cpu_round_last(form.rounding, c);
-  cpu_round_last(form.rounding, d);
+  cpu_round_last(rounding, a);
+  cpu_round_last(rounding, b);
+  cpu_round_last(rounding, c);
+  cpu_round_last(rounding, d);
   for (int lane = 0; lane < CPU_CHUNK; lane++) {
     x1[lane] = a[lane] - b[lane];
     x2[lane] = c[lane] + d[lane];
   }
+}
+
+CPU_TEMPLATE void rotate_chunk(rotary_form form, const float *cos, const float *sin, rotary_in in, rotary_out out,
+                               int64_t i, bool around) {
+  float x1[CPU_CHUNK], x2[CPU_CHUNK];
+  load_pairs(form, x1, x2, in, i);
+  rotate_values(form.rounding, x1, x2, cos + i, sin + i);
   store_pairs(form, x1, x2, out, i, around);
 }
 
@@ -318,58 +323,132 @@ static fl_status dual_chunk_rotary_embedding(void *self, fl_call *call) {
 
 /* -------------------------------------------------------------------------------------------- with a norm before it */
 
-/* `row` = one head in float, normalised. */
-static void normalise_head(const cpu_norm_rope *fused, const float *weight, const char *in, int64_t size, float *row) {
-  cpu_squares squares = {0};
-  cpu_block_types[fused->rotary.dtype].load(row, in, 0, size);
-  cpu_squares_add(&squares, row, size);
-  float scale = 1 / sqrtf(cpu_squares_sum(&squares) / (float)size + fused->epsilon);
-  for (int64_t i = 0; i < size; i++)
-    row[i] = row[i] * scale * weight[i];
+/* Of one head: what it is multiplied with. */
+typedef struct head_factors {
+  const float *weight; /* that is followed by as many numbers as a chunk has */
+  float scale;
+} head_factors;
+
+CPU_TEMPLATE void scale_values(float *values, const float *weight, float scale) {
+  for (int lane = 0; lane < CPU_CHUNK; lane++)
+    values[lane] = values[lane] * scale * weight[lane];
 }
 
-/* The heads of query or key of a token; `angles` are those of the first pairs, and stay so unless there are more. */
-static void norm_rope_heads(const cpu_norm_rope *fused, const cpu_rotary *in_float, int which, const float *weight,
-                            int64_t token, rotary_angles *angles, float *row) {
-  const cpu_heads *heads = &fused->rotary.heads[which];
-  int64_t position = cpu_rotary_position(in_float, token);
-  const char *in = heads->in + token * heads->in_token;
-  char *out = heads->out + token * heads->out_token;
-  for (int64_t head = 0; head < heads->heads; head++, in += heads->in_head, out += heads->out_head) {
-    normalise_head(fused, weight, in, heads->size, row);
-    for (int64_t first = 0; first < in_float->pairs; first += CPU_BLOCK) {
-      if (in_float->pairs > CPU_BLOCK)
-        load_angles(in_float, in_float->cos + position * in_float->cos_stride,
-                    in_float->sin + position * in_float->sin_stride, first, angles);
-      rotate_pairs(&(rotary_run){.in = (char *)row, .out = (char *)row, .n = 1}, in_float, angles);
+/* The pairs of a head that have angles. */
+CPU_TEMPLATE void norm_rope_pairs(rotary_form form, int64_t pairs, head_factors by, const rotary_angles *angles,
+                                  const char *head_in, char *head_out) {
+  const rotary_form of_weights = {CPU_FLOAT32, CPU_FLOAT32, form.interleaved};
+  const int64_t bytes = cpu_dtype_size(form.dtype), step = form.interleaved ? 2 : 1, first = angles->first * step;
+  const char *weight = (const char *)(by.weight + first);
+  const rotary_in weights = {weight, weight + pairs * (int64_t)sizeof(float)};
+  const char *x = head_in + first * bytes;
+  char *results = head_out + first * bytes;
+  cpu_span span;
+  for (cpu_span_begin(&span, angles->n, CPU_CHUNK, false); span.size; cpu_span_next(&span)) {
+    rotary_in in = {.first = cpu_span_in(&span, 0, x, step * bytes)};
+    rotary_out out = {.first = cpu_span_out(&span, 0, results)};
+    if (!form.interleaved) {
+      in.second = cpu_span_in(&span, 1, x + pairs * bytes, bytes);
+      out.second = cpu_span_out(&span, 1, results + pairs * bytes);
     }
-    cpu_block_types[fused->rotary.dtype].store(out, 0, row, heads->size);
+    for (int64_t i = 0, n = span.size; i < n; i += CPU_CHUNK) {
+      const int64_t pair = span.first + i;
+      float x1[CPU_CHUNK], x2[CPU_CHUNK], w1[CPU_CHUNK], w2[CPU_CHUNK];
+      load_pairs(form, x1, x2, in, i);
+      load_pairs(of_weights, w1, w2, weights, pair);
+      scale_values(x1, w1, by.scale);
+      scale_values(x2, w2, by.scale);
+      rotate_values(CPU_FLOAT32, x1, x2, angles->cos + pair, angles->sin + pair);
+      store_pairs(form, x1, x2, out, i, false);
+    }
+    cpu_span_end(&span, 0, results, step * bytes);
+    if (!form.interleaved)
+      cpu_span_end(&span, 1, results + pairs * bytes, bytes);
   }
+}
+
+/* What lies behind the pairs of a head: `n` elements from `first` on. */
+CPU_TEMPLATE void norm_rest(cpu_dtype dtype, head_factors by, const char *head_in, char *head_out, int64_t first,
+                            int64_t n) {
+  float values[CPU_CHUNK];
+  for (int64_t i = first, end = first + n; i < end; i += CPU_CHUNK) {
+    const int64_t size = end - i < CPU_CHUNK ? end - i : CPU_CHUNK;
+    cpu_load(dtype, values, head_in, i, size);
+    scale_values(values, by.weight + i, by.scale);
+    cpu_store(dtype, head_out, i, values, size);
+  }
+}
+
+/* The scales of all heads of a token: of one after the other each would wait for its root. */
+CPU_TEMPLATE void find_scales(cpu_dtype dtype, const cpu_norm_rope *fused, int64_t token, float *scales) {
+  const float size = (float)fused->value.size, epsilon = fused->epsilon;
+  int64_t n = 0;
+  for (int which = 0; which < 2; which++) {
+    const cpu_heads *heads = &fused->rotary.heads[which];
+    const char *in = heads->in + token * heads->in_token;
+    for (int64_t head = 0; head < heads->heads; head++, in += heads->in_head)
+      scales[n++] = cpu_squares_of_row(dtype, false, in, NULL, heads->size);
+  }
+  for (int64_t i = 0; i < n; i++)
+    scales[i] = 1.0f / sqrtf(scales[i] / size + epsilon);
+}
+
+/* Query and key of a token, or, but for the first, pairs that have angles. */
+CPU_TEMPLATE void norm_rope_as(cpu_dtype dtype, const cpu_norm_rope *fused, int64_t token, float *const weights[2],
+                               const rotary_angles *angles, float *scales) {
+  const cpu_rotary *rotary = &fused->rotary;
+  if (!angles->first)
+    find_scales(dtype, fused, token, scales);
+  for (int which = 0; which < 2; which++) {
+    const cpu_heads *heads = &rotary->heads[which];
+    const char *in = heads->in + token * heads->in_token;
+    char *out = heads->out + token * heads->out_token;
+    for (int64_t head = 0; head < heads->heads; head++, in += heads->in_head, out += heads->out_head) {
+      const head_factors by = {weights[which], *scales++};
+      if (rotary->interleaved)
+        norm_rope_pairs((rotary_form){dtype, CPU_FLOAT32, true}, rotary->pairs, by, angles, in, out);
+      else
+        norm_rope_pairs((rotary_form){dtype, CPU_FLOAT32, false}, rotary->pairs, by, angles, in, out);
+      if (!angles->first)
+        norm_rest(dtype, by, in, out, 2 * rotary->pairs, heads->size - 2 * rotary->pairs);
+    }
+  }
+}
+
+static void norm_rope_token(const cpu_norm_rope *fused, int64_t token, float *const weights[2],
+                            const rotary_angles *angles, float *scales) {
+  if (fused->rotary.dtype == CPU_FLOAT32)
+    norm_rope_as(CPU_FLOAT32, fused, token, weights, angles, scales);
+  else if (fused->rotary.dtype == CPU_FLOAT16)
+    norm_rope_as(CPU_FLOAT16, fused, token, weights, angles, scales);
+  else
+    norm_rope_as(CPU_BFLOAT16, fused, token, weights, angles, scales);
 }
 
 static fl_status norm_rope_tokens(void *user, int64_t begin, int64_t end) {
   const cpu_norm_rope *fused = user;
   const cpu_rotary *rotary = &fused->rotary;
-  const cpu_block_type *type = &cpu_block_types[rotary->dtype];
-  int64_t size = fused->value.size;
-  cpu_rotary in_float = *rotary;
+  const int64_t size = fused->value.size, padded = size + CPU_CHUNK;
   rotary_angles angles;
-  float *row = cpu_scratch_take((size_t)(3 * size));
-  if (!row)
+  float *memory = cpu_scratch_take((size_t)(2 * padded + rotary->heads[0].heads + rotary->heads[1].heads));
+  if (!memory)
     return FL_ENOMEM;
-  float *const weights[] = {row + size, row + 2 * size};
-  in_float.dtype = CPU_FLOAT32;
-  for (int which = 0; which < 2; which++)
-    type->load(weights[which], fused->weights[which], 0, size);
+  float *const weights[] = {memory, memory + padded}, *scales = memory + 2 * padded;
+  for (int which = 0; which < 2; which++) {
+    cpu_block_types[rotary->dtype].load(weights[which], fused->weights[which], 0, size);
+    memset(weights[which] + size, 0, CPU_CHUNK * sizeof(float));
+  }
   for (int64_t token = begin; token < end; token++) {
-    int64_t position = cpu_rotary_position(rotary, token);
-    load_angles(&in_float, rotary->cos + position * rotary->cos_stride, rotary->sin + position * rotary->sin_stride, 0,
-                &angles);
-    for (int which = 0; which < 2; which++)
-      norm_rope_heads(fused, &in_float, which, weights[which], token, &angles, row);
+    int64_t position = cpu_rotary_position(rotary, token), first = 0;
+    do { /* once, if there are no pairs */
+      load_angles(rotary, rotary->cos + position * rotary->cos_stride, rotary->sin + position * rotary->sin_stride,
+                  first, &angles);
+      norm_rope_token(fused, token, weights, &angles, scales);
+      first += CPU_BLOCK;
+    } while (first < rotary->pairs);
     cpu_norm_rope_pass_value(fused, token);
   }
-  cpu_scratch_give(row);
+  cpu_scratch_give(memory);
   return FL_OK;
 }
 

@@ -2,6 +2,7 @@
 #ifndef FLHOST_CPU_FLAGOS_SQUARES_H
 #define FLHOST_CPU_FLAGOS_SQUARES_H
 
+#include "plugins/cpu/flagos/lanes.h"
 #include "plugins/cpu/flagos/span.h"
 
 /* Of two chunks: additions are slower to finish than to begin. */
@@ -26,13 +27,7 @@ CPU_TEMPLATE void cpu_squares_add(cpu_squares *squares, const float *values, int
 }
 
 CPU_TEMPLATE float cpu_squares_sum(const cpu_squares *squares) {
-  float sums[8] = {0}, sum = 0;
-  for (int i = 0; i < CPU_LANES; i += 8)
-    for (int lane = 0; lane < 8; lane++)
-      sums[lane] += squares->lanes[i + lane];
-  for (int i = 0; i < 8; i++)
-    sum += sums[i];
-  return sum;
+  return sum_of_lanes(squares->lanes, CPU_LANES);
 }
 
 /* A chunk of x, plus the residual where there is one. */
