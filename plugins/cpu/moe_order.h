@@ -33,18 +33,19 @@ static inline float cpu_choice(const cpu_routing *routing, float score, int64_t 
 }
 
 /* Guards and rounds the scores, and makes their keys. */
-static inline void cpu_order_experts(const cpu_routing *routing, float *scores, uint64_t *keys) {
+static inline void cpu_order_experts(const cpu_routing *routing, float *restrict scores, uint64_t *restrict keys) {
+  const int64_t n = routing->experts; /* which no store changes */
   if (routing->guarded)
-    for (int64_t i = 0; i < routing->experts; i++)
+    for (int64_t i = 0; i < n; i++)
       scores[i] = fabsf(scores[i]) <= 3.4028235e38f ? scores[i] : 0;
   if (routing->rounding != CPU_FLOAT32)
-    for (int64_t i = 0; i < routing->experts; i++)
+    for (int64_t i = 0; i < n; i++)
       scores[i] = round_to(routing->rounding, scores[i]);
   if (routing->bias)
-    for (int64_t i = 0; i < routing->experts; i++)
+    for (int64_t i = 0; i < n; i++)
       keys[i] = cpu_expert_key(cpu_choice(routing, scores[i], i), i);
   else
-    for (int64_t i = 0; i < routing->experts; i++)
+    for (int64_t i = 0; i < n; i++)
       keys[i] = cpu_expert_key(scores[i], i);
 }
 
