@@ -244,6 +244,23 @@ CPU_TEMPLATE void cpu_load_ahead(cpu_dtype dtype, float *to, const void *row, in
   cpu_load(dtype, to, row, first, n);
 }
 
+/* Both where little is computed: of float32 only processors with AMX do not look far enough ahead by themselves then,
+ * and what others fetch takes them up to a fifth of their time. */
+CPU_TEMPLATE void cpu_fetch_next(cpu_dtype dtype, const void *row, int64_t first, int64_t n) {
+#ifdef __AMX_TILE__
+  const bool looks_ahead = false;
+#else
+  const bool looks_ahead = dtype == CPU_FLOAT32;
+#endif
+  if (!looks_ahead)
+    cpu_fetch_ahead(dtype, row, first, n);
+}
+
+CPU_TEMPLATE void cpu_load_next(cpu_dtype dtype, float *to, const void *row, int64_t first, int64_t n) {
+  cpu_fetch_next(dtype, row, first, n);
+  cpu_load(dtype, to, row, first, n);
+}
+
 /* cpu_load of a tensor that may have another type than those of the results: a NaN gets bits that all types know. */
 CPU_TEMPLATE void cpu_load_other(cpu_dtype results, cpu_dtype dtype, float *to, const void *row, int64_t first,
                                  int64_t n) {

@@ -24,9 +24,9 @@ CPU_TEMPLATE void row_of(cpu_dtype dtype, elementwise_fn function, int64_t size,
     const bool around = span.around;
     for (int64_t i = 0, n = span.size; i < n; i += CPU_CHUNK) {
       float values[CPU_CHUNK], others[CPU_CHUNK];
-      cpu_load_ahead(dtype, values, x, i, CPU_CHUNK);
+      cpu_load_next(dtype, values, x, i, CPU_CHUNK);
       if (!one)
-        cpu_load_ahead(dtype, others, y, i, CPU_CHUNK);
+        cpu_load_next(dtype, others, y, i, CPU_CHUNK);
       for (int lane = 0; lane < CPU_CHUNK; lane++)
         values[lane] = function(dtype, values[lane], one ? of_row[0] : others[lane]);
       cpu_store_around(dtype, out, i, values, CPU_CHUNK, around);

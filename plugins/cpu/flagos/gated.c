@@ -42,6 +42,7 @@ typedef struct gated_form {
   layout order;
   gate_fn gate; /* NULL: it is looked up */
   factor_form factor;
+  bool is_little; /* to compute; not of the interleaved order */
 } gated_form;
 
 /* An activation as ops have it. */
@@ -80,6 +81,9 @@ CPU_TEMPLATE void chunk(cpu_dtype dtype, gated_form form, const parameters *p, c
     gates = apart[0];
     ups = apart[1];
     at = 0;
+  } else if (form.is_little) {
+    cpu_fetch_next(dtype, gates, at, CPU_CHUNK);
+    cpu_fetch_next(dtype, ups, at, CPU_CHUNK);
   } else {
     cpu_fetch_ahead(dtype, gates, at, CPU_CHUNK);
     cpu_fetch_ahead(dtype, ups, at, CPU_CHUNK);
@@ -132,15 +136,15 @@ CPU_TEMPLATE void row(gated_form form, const gated_job *job, const parameters *p
 }
 
 CPU_TEMPLATE void halves_row(gate_fn gate, factor_form factor, const gated_job *job, const cpu_rows *rows) {
-  row((gated_form){HALVES, gate, factor}, job, &job->p, rows);
+  row((gated_form){HALVES, gate, factor, false}, job, &job->p, rows);
 }
 
 /* The same of one that is looked up, whichever that is. */
 CPU_TEMPLATE void looked_up_row(layout order, factor_form factor, const gated_job *job, const cpu_rows *rows) {
   if (job->dtype == CPU_FLOAT16)
-    row_of(CPU_FLOAT16, (gated_form){order, NULL, factor}, job, &job->p, rows);
+    row_of(CPU_FLOAT16, (gated_form){order, NULL, factor, false}, job, &job->p, rows);
   else
-    row_of(CPU_BFLOAT16, (gated_form){order, NULL, factor}, job, &job->p, rows);
+    row_of(CPU_BFLOAT16, (gated_form){order, NULL, factor, false}, job, &job->p, rows);
 }
 
 /* Not by cpu_store, which may make 0 of what is smaller than a normal number: a factor can make more of it. */
@@ -214,7 +218,7 @@ fl_status cpu_flagos_silu_and_mul(void *self, fl_call *call) {
 
 static void swapped_silu_row(const void *user, const cpu_rows *rows) {
   const gated_job *job = user;
-  row((gated_form){SWAPPED_HALVES, silu, as_it_is}, job, &job->p, rows);
+  row((gated_form){SWAPPED_HALVES, silu, as_it_is, false}, job, &job->p, rows);
 }
 
 static void looked_up_swapped_row(const void *job, const cpu_rows *rows) {
@@ -328,7 +332,7 @@ static void looked_up_shifted_row(const void *job, const cpu_rows *rows) {
 
 static void swigluoai_row(const void *user, const cpu_rows *rows) {
   const gated_job *job = user;
-  row((gated_form){INTERLEAVED, clamped_gate, shifted}, job, &job->p, rows);
+  row((gated_form){INTERLEAVED, clamped_gate, shifted, false}, job, &job->p, rows);
 }
 
 static void looked_up_swigluoai_row(const void *job, const cpu_rows *rows) {
@@ -371,8 +375,9 @@ CPU_TEMPLATE void fatrelu(cpu_dtype dtype, const parameters *p, float *gates) {
     gates[i] = gates[i] <= threshold ? 0.0f : gates[i];
 }
 
-static void fatrelu_row(const void *job, const cpu_rows *rows) {
-  halves_row(fatrelu, as_it_is, job, rows);
+static void fatrelu_row(const void *user, const cpu_rows *rows) {
+  const gated_job *job = user;
+  row((gated_form){HALVES, fatrelu, as_it_is, .is_little = true}, job, &job->p, rows);
 }
 
 /* fatrelu_and_mul(x, threshold) -> out */
@@ -508,12 +513,12 @@ static parameters cut_of_row(const gated_job *job, const void *x) {
 
 static void sparse_row(const void *user, const cpu_rows *rows) {
   const parameters p = cut_of_row(user, rows->at[0]);
-  row((gated_form){HALVES, sparse_gelu, as_it_is}, user, &p, rows);
+  row((gated_form){HALVES, sparse_gelu, as_it_is, false}, user, &p, rows);
 }
 
 static void sparse_tanh_row(const void *user, const cpu_rows *rows) {
   const parameters p = cut_of_row(user, rows->at[0]);
-  row((gated_form){HALVES, sparse_gelu_tanh, as_it_is}, user, &p, rows);
+  row((gated_form){HALVES, sparse_gelu_tanh, as_it_is, false}, user, &p, rows);
 }
 
 /* gelu_and_mul_sparse(x, activation_sparsity, approximate) -> out */

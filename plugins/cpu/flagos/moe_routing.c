@@ -78,7 +78,7 @@ CPU_TEMPLATE void sum_chunk(cpu_dtype dtype, const sum_job *job, const cpu_rows 
                             bool around) {
   float sum[CPU_CHUNK] = {0}, next[CPU_CHUNK];
   for (int64_t j = 0; j < job->k; j++) {
-    cpu_load_ahead(dtype, next, rows->at[1], j * job->step + first, n);
+    cpu_load_next(dtype, next, rows->at[1], j * job->step + first, n);
     for (int i = 0; i < CPU_CHUNK; i++)
       sum[i] += next[i];
   }

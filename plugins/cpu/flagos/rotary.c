@@ -75,12 +75,12 @@ typedef struct rotary_out {
 CPU_TEMPLATE void load_pairs(rotary_form form, float *x1, float *x2, rotary_in in, int64_t i) {
   float both[2 * CPU_CHUNK];
   if (!form.interleaved) {
-    cpu_load_ahead(form.dtype, x1, in.first, i, CPU_CHUNK);
-    cpu_load_ahead(form.dtype, x2, in.second, i, CPU_CHUNK);
+    cpu_load_next(form.dtype, x1, in.first, i, CPU_CHUNK);
+    cpu_load_next(form.dtype, x2, in.second, i, CPU_CHUNK);
     return;
   }
-  cpu_load_ahead(form.dtype, both, in.first, 2 * i, CPU_CHUNK);
-  cpu_load_ahead(form.dtype, both + CPU_CHUNK, in.first, 2 * i + CPU_CHUNK, CPU_CHUNK);
+  cpu_load_next(form.dtype, both, in.first, 2 * i, CPU_CHUNK);
+  cpu_load_next(form.dtype, both + CPU_CHUNK, in.first, 2 * i + CPU_CHUNK, CPU_CHUNK);
   for (int lane = 0; lane < CPU_CHUNK; lane++) {
     x1[lane] = both[2 * lane];
     x2[lane] = both[2 * lane + 1];
