@@ -411,12 +411,16 @@ fl_status cpu_flagos_swiglustep_and_mul(void *self, fl_call *call) {
   return gated(call, &function, (parameters){.limit = (float)call->values[1].v.f});
 }
 
-/* Not rounded: never looked up. */
+/* beta tanh(g / beta) sigmoid(g), by one division: as vector_tanh and vector_sigmoid have them, -e / (2 + e) over 1 +
+ * exp(-g). Not rounded: never looked up. */
 CPU_TEMPLATE void situ(cpu_dtype dtype, const parameters *p, float *gates) {
-  const float beta = p->beta;
+  const float beta = fabsf(p->beta), by = -2.0f / beta;
   (void)dtype;
-  for (int i = 0; i < CPU_CHUNK; i++)
-    gates[i] = beta * vector_tanh(gates[i] / beta) * vector_sigmoid(gates[i]);
+  for (int i = 0; i < CPU_CHUNK; i++) {
+    const float gate = gates[i], e = vector_expm1(by * fabsf(gate));
+    const float magnitude = beta * e / (-(2.0f + e) * vector_one_plus_exp_minus(gate));
+    gates[i] = copysignf(magnitude, gate);
+  }
 }
 
 CPU_TEMPLATE float limit_factor(cpu_dtype dtype, const parameters *p, float up) {

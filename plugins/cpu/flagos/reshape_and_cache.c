@@ -1,25 +1,34 @@
 /* Rows of keys and values into a paged cache. A slot's rows are one thread's, in the order of tokens: so the last of
  * several that have the same slot stays, whatever the split. */
-#include "plugins/cpu/flagos/block.h"
+#include "plugins/cpu/flagos/codes.h"
 #include "plugins/cpu/index.h"
 #include "plugins/cpu/matrix.h"
 #include "plugins/cpu/paged_attention.h"
 #include "plugins/cpu/parallel.h"
 #include "plugins/cpu/rows.h"
 
-#include <flhost/dtype.h>
 #include <string.h>
 
 enum { SHARES = 64 };
 
-static void narrow_row(cpu_dtype dtype, int64_t size, const void *row, float scale, uint8_t *to) {
-  float block[CPU_BLOCK];
-  for (int64_t first = 0; first < size; first += CPU_BLOCK) {
-    int64_t n = cpu_block_size(size - first);
-    cpu_block_types[dtype].load(block, row, first, n);
-    for (int64_t i = 0; i < n; i++)
-      to[first + i] = fl_float_to_e4m3fn(block[i] / scale);
+CPU_TEMPLATE void narrow_as(cpu_dtype dtype, int64_t size, const void *row, float scale, uint8_t *to) {
+  float values[CPU_CHUNK];
+  for (int64_t first = 0; first < size; first += CPU_CHUNK) {
+    const int64_t n = size - first < CPU_CHUNK ? size - first : CPU_CHUNK;
+    cpu_load(dtype, values, row, first, n);
+    for (int i = 0; i < CPU_CHUNK; i++)
+      values[i] /= scale;
+    cpu_store_codes8(cpu_e4m3fn, false, to, first, values, n, false, false);
   }
+}
+
+static void narrow_row(cpu_dtype dtype, int64_t size, const void *row, float scale, uint8_t *to) {
+  if (dtype == CPU_FLOAT32)
+    narrow_as(CPU_FLOAT32, size, row, scale, to);
+  else if (dtype == CPU_FLOAT16)
+    narrow_as(CPU_FLOAT16, size, row, scale, to);
+  else
+    narrow_as(CPU_BFLOAT16, size, row, scale, to);
 }
 
 static void write_row(const cpu_cache_write *write, const DLTensor *from, const cpu_cache *cache, int64_t token,
