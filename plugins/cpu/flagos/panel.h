@@ -279,14 +279,23 @@ static int64_t sums_stride(int64_t value_size) {
   return round_up(value_size, LANES);
 }
 
-/* The sums of LANES queries from `lane` on become rows. */
+/* The sums of LANES queries from `lane` on, or of as many as there are, become rows. */
 static void read_sums(const panel *p, int64_t lane, int64_t value_size, float *rows) {
 #ifdef __AMX_BF16__
   read_square_sums(p->sums + lane, value_size, p->width, rows, sums_stride(value_size));
 #else
-  for (int64_t row = 0; row < LANES; row++, rows += sums_stride(value_size))
-    for (int64_t i = 0; i < value_size; i++)
-      rows[i] = p->sums[i * p->width + lane + row];
+  const int64_t queries = least(LANES, p->rows - lane), stride = sums_stride(value_size);
+  const float *sums = p->sums + lane;
+  int64_t first = 0;
+  for (; queries > 1 && first + LANES <= value_size; first += LANES) {
+    vector square[LANES];
+    UNROLL for (int i = 0; i < LANES; i++) square[i] = *(const vector *)(sums + (first + i) * p->width);
+    transpose(square);
+    UNROLL for (int i = 0; i < LANES; i++) * (vector *)(rows + i * stride + first) = square[i];
+  }
+  for (int64_t query = 0; query < queries; query++)
+    for (int64_t i = first; i < value_size; i++)
+      rows[query * stride + i] = sums[i * p->width + query];
 #endif
 }
 
