@@ -405,6 +405,9 @@ CPU_TEMPLATE void norm_rope_as(cpu_dtype dtype, const cpu_norm_rope *fused, int6
     char *out = heads->out + token * heads->out_token;
     for (int64_t head = 0; head < heads->heads; head++, in += heads->in_head, out += heads->out_head) {
       const head_factors by = {weights[which], *scales++};
+      const bool fetches = !angles->first && dtype != CPU_FLOAT32; /* which memory is slower with than computing */
+      for (int64_t i = 0; i < heads->size && fetches; i += CPU_CHUNK)
+        cpu_prefetch_chunk(dtype, in + heads->in_token, false, i); /* the next token's */
       if (rotary->interleaved)
         norm_rope_pairs((rotary_form){dtype, CPU_FLOAT32, true}, rotary->pairs, by, angles, in, out);
       else
