@@ -15,7 +15,7 @@
 CPU_TEMPLATE void load_chunk(cpu_dtype dtype, const void *logits, int64_t size, int64_t first, float *values) {
   int64_t n = size - first;
   if (n >= CPU_CHUNK) {
-    cpu_load_ahead(dtype, values, logits, first, CPU_CHUNK);
+    cpu_load_next(dtype, values, logits, first, CPU_CHUNK);
     return;
   }
   cpu_load(dtype, values, logits, first, n);
