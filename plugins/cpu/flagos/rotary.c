@@ -325,7 +325,7 @@ static fl_status dual_chunk_rotary_embedding(void *self, fl_call *call) {
 
 /* Of one head: what it is multiplied with. */
 typedef struct head_factors {
-  const float *weight; /* that is followed by as many numbers as a chunk has */
+  const float *weight; /* that is followed by as many numbers as two chunks have */
   float scale;
 } head_factors;
 
@@ -431,7 +431,7 @@ static void norm_rope_token(const cpu_norm_rope *fused, int64_t token, float *co
 static fl_status norm_rope_tokens(void *user, int64_t begin, int64_t end) {
   const cpu_norm_rope *fused = user;
   const cpu_rotary *rotary = &fused->rotary;
-  const int64_t size = fused->value.size, padded = size + CPU_CHUNK;
+  const int64_t size = fused->value.size, padded = size + 2 * CPU_CHUNK;
   rotary_angles angles;
   float *memory = cpu_scratch_take((size_t)(2 * padded + rotary->heads[0].heads + rotary->heads[1].heads));
   if (!memory)
@@ -439,7 +439,7 @@ static fl_status norm_rope_tokens(void *user, int64_t begin, int64_t end) {
   float *const weights[] = {memory, memory + padded}, *scales = memory + 2 * padded;
   for (int which = 0; which < 2; which++) {
     cpu_block_types[rotary->dtype].load(weights[which], fused->weights[which], 0, size);
-    memset(weights[which] + size, 0, CPU_CHUNK * sizeof(float));
+    memset(weights[which] + size, 0, 2 * CPU_CHUNK * sizeof(float));
   }
   for (int64_t token = begin; token < end; token++) {
     int64_t position = cpu_rotary_position(rotary, token), first = 0;
