@@ -240,6 +240,35 @@ START_TEST(O4_mixer2_rounds_before_the_weight) {
 }
 END_TEST
 
+/* What is normalised is rounded before the weight where that shows: a mean of some squares lets it overflow, and a
+ * large weight tells how few digits it has. */
+START_TEST(rms_norm_rounds_before_the_weight_where_that_shows) {
+  const struct {
+    DLDataType dtype;
+    double x, weight;
+    bool of_some;
+  } cases[] = {{floats[1], 60000, 1e-6, true}, {floats[2], 3e-40, 3e38, false}};
+  const DLDataType dtype = cases[_i].dtype;
+  const int64_t shape[] = {3, 200}, hidden[] = {200};
+  owned *x = make_filled(dtype, 2, shape, 0, 1), *weight = make_filled(dtype, 1, hidden, 0, 2);
+  owned *out = make(dtype, 2, shape, 0), *expected = make(dtype, 2, shape, 0);
+  for (int i = 0; i < 4 && cases[_i].of_some; i++)
+    set(&x->tensor, i, 1e-4);
+  set(&x->tensor, 150, cases[_i].x);
+  set(&weight->tensor, 150, cases[_i].weight);
+  fl_value values[] = {
+      value_of(x),   fl_none(), value_of(weight), fl_float(0), cases[_i].of_some ? fl_int(4) : fl_none(),
+      value_of(out), fl_none()};
+  check_call("rms_norm", "default.flagos", values, 7);
+  values[5] = value_of(expected);
+  check_call("rms_norm", "reference.c", values, 7);
+  check_close("rms_norm", &out->tensor, &expected->tensor);
+  ck_assert_int_eq(isinf(element(out, 150)), cases[_i].of_some);
+  ck_assert_int_eq(isinf(element(expected, 150)), cases[_i].of_some);
+  UNMAKE(x, weight, out, expected);
+}
+END_TEST
+
 /* ------------------------------------------------------------------------------------------------------- layer norm */
 
 static void run_layer(const char *id, owned *x, owned *weight, owned *bias, double epsilon, owned *out) {
@@ -505,6 +534,7 @@ static void add_tests(TCase *tests) {
   tcase_add_loop_test(tests, gated_norms_of_long_rows_compute_their_formula, 0, 2);
   tcase_add_loop_test(tests, mixer2_computes_its_formula_and_a_float32_weight_makes_a_float32_result, 0, 6);
   tcase_add_test(tests, O4_mixer2_rounds_before_the_weight);
+  tcase_add_loop_test(tests, rms_norm_rounds_before_the_weight_where_that_shows, 0, 2);
   tcase_add_loop_test(tests, layer_norm_computes_its_formula, 0, 6);
   tcase_add_loop_test(tests, layer_norm_of_values_far_from_0_loses_nothing, 0, 2);
   tcase_add_loop_test(tests, layer_norm_of_a_row_that_begins_unlike_its_rest, 0, 2);

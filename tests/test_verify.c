@@ -191,6 +191,15 @@ START_TEST(a_seed_gives_the_same_calls_each_time_and_another_seed_others) {
 END_TEST
 
 /* Not after minutes of tests. */
+/* Of this seed the first number makes no call of any element type. */
+START_TEST(an_element_type_that_an_op_does_not_take_is_left_out_whatever_the_seed) {
+  copy_built("plugins/cpu.so", "plugins");
+  outcome run = FLHOST("verify", "--seed", "102", "--impl", "default.flagos", "--json", "conv2d");
+  assert_status(run, 0);
+  ck_assert_uint_eq(json_array_size(tests_of(run)), 3);
+}
+END_TEST
+
 START_TEST(a_report_that_cannot_be_written_is_refused_at_once) {
   assert_refused_with(FLHOST("verify", "--junit", scratch("not/there.xml")),
                       "not/there.xml: No such file or directory");
@@ -305,6 +314,7 @@ static void add_tests(TCase *tests) {
   tcase_add_test(tests, the_table_tells_the_failure_and_sums_up);
   tcase_add_test(tests, the_worst_error_is_given_with_its_place_values_and_tolerance);
   tcase_add_test(tests, a_seed_gives_the_same_calls_each_time_and_another_seed_others);
+  tcase_add_test(tests, an_element_type_that_an_op_does_not_take_is_left_out_whatever_the_seed);
   tcase_add_test(tests, a_report_that_cannot_be_written_is_refused_at_once);
   tcase_add_test(tests, element_types_have_short_names);
   tcase_add_test(tests, junit_report_is_xml_whatever_the_words_of_a_vendor);

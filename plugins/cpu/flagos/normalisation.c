@@ -24,6 +24,7 @@ typedef struct norm_row {
 typedef struct norm_form {
   cpu_dtype dtype, weight_dtype;
   bool residual;
+  bool rounded; /* to the element type, before the weight */
 } norm_form;
 
 /* In place is fine: a chunk of x and residual is read for the last time before it is overwritten. */
@@ -50,6 +51,8 @@ CPU_TEMPLATE void scale_row(norm_form form, const norm_row *of, float scale) {
         cpu_store_around(form.dtype, residual_out, i, values, CPU_CHUNK, residual_around);
       for (int lane = 0; lane < CPU_CHUNK; lane++)
         values[lane] *= scale;
+      if (form.rounded)
+        cpu_round_chunk(form.dtype, values);
       if (weighted) {
         cpu_load_other(form.dtype, form.weight_dtype, weights, weight, i, CPU_CHUNK);
         for (int lane = 0; lane < CPU_CHUNK; lane++)
@@ -63,18 +66,22 @@ CPU_TEMPLATE void scale_row(norm_form form, const norm_row *of, float scale) {
   }
 }
 
+CPU_TEMPLATE float scale_of(cpu_dtype dtype, bool residual, const norm_row *row) {
+  float squares = cpu_squares_of_row(dtype, residual, row->x, row->residual, row->variance_size);
+  return 1.0f / sqrtf(squares / (float)row->variance_size + row->epsilon);
+}
+
 /* A weight has x's type, or is float32; that of x in float32 has any. */
 CPU_TEMPLATE void normalise_with(cpu_dtype dtype, bool residual, const norm_row *row) {
-  float squares = cpu_squares_of_row(dtype, residual, row->x, row->residual, row->variance_size);
-  float scale = 1.0f / sqrtf(squares / (float)row->variance_size + row->epsilon);
+  float scale = scale_of(dtype, residual, row);
   if (row->weight_dtype == CPU_OTHER)
-    scale_row((norm_form){dtype, CPU_OTHER, residual}, row, scale);
+    scale_row((norm_form){dtype, CPU_OTHER, residual, false}, row, scale);
   else if (dtype != CPU_BFLOAT16 && row->weight_dtype == CPU_FLOAT16)
-    scale_row((norm_form){dtype, CPU_FLOAT16, residual}, row, scale);
+    scale_row((norm_form){dtype, CPU_FLOAT16, residual, false}, row, scale);
   else if (dtype != CPU_FLOAT16 && row->weight_dtype == CPU_BFLOAT16)
-    scale_row((norm_form){dtype, CPU_BFLOAT16, residual}, row, scale);
+    scale_row((norm_form){dtype, CPU_BFLOAT16, residual, false}, row, scale);
   else
-    scale_row((norm_form){dtype, CPU_FLOAT32, residual}, row, scale);
+    scale_row((norm_form){dtype, CPU_FLOAT32, residual, false}, row, scale);
 }
 
 /* Functions of their own: together they are more than compilers optimise well. */
@@ -89,10 +96,28 @@ NORMALISE(float32, CPU_FLOAT32)
 NORMALISE(float16, CPU_FLOAT16)
 NORMALISE(bfloat16, CPU_BFLOAT16)
 
+/* The same with rows that are rounded before the weight, which has x's type. */
+#define NORMALISE_ROUNDED(name, dtype)                                                                                 \
+  static __attribute__((noinline)) void normalise_##name##_rounded(const norm_row *row) {                              \
+    if (row->residual)                                                                                                 \
+      scale_row((norm_form){dtype, dtype, true, true}, row, scale_of(dtype, true, row));                               \
+    else                                                                                                               \
+      scale_row((norm_form){dtype, dtype, false, true}, row, scale_of(dtype, false, row));                             \
+  }
+NORMALISE_ROUNDED(float16, CPU_FLOAT16)
+NORMALISE_ROUNDED(bfloat16, CPU_BFLOAT16)
+
+typedef struct norm_job {
+  const cpu_norm *norm;
+  bool rounded;
+} norm_job;
+
 static void norm_one_row(const void *user, const cpu_rows *rows) {
-  static void (*const functions[CPU_N_DTYPES])(const norm_row *row) = {
-      [CPU_FLOAT32] = normalise_float32, [CPU_FLOAT16] = normalise_float16, [CPU_BFLOAT16] = normalise_bfloat16};
-  const cpu_norm *norm = user;
+  static void (*const functions[2][CPU_N_DTYPES])(const norm_row *row) = {
+      {[CPU_FLOAT32] = normalise_float32, [CPU_FLOAT16] = normalise_float16, [CPU_BFLOAT16] = normalise_bfloat16},
+      {[CPU_FLOAT16] = normalise_float16_rounded, [CPU_BFLOAT16] = normalise_bfloat16_rounded}};
+  const norm_job *job = user;
+  const cpu_norm *norm = job->norm;
   int64_t bytes = norm->hidden * cpu_dtype_size(norm->dtype);
   const norm_row row = {.x = rows->at[0],
                         .residual = rows->at[1],
@@ -107,11 +132,38 @@ static void norm_one_row(const void *user, const cpu_rows *rows) {
                         .around = cpu_rows_around(rows, 2),
                         .residual_around = cpu_rows_around(rows, 3),
                         .next = rows->far ? cpu_rows_ahead(rows, 0, bytes) : (cpu_next_row){NULL, false}};
-  functions[norm->dtype](&row);
+  functions[job->rounded][norm->dtype](&row);
 }
 
 static bool same_place(const DLTensor *a, const DLTensor *b) {
   return a && b && fl_data(a) == fl_data(b);
+}
+
+/* Is a number of 16 bits no smaller than that of these bits, infinite, or none? */
+static bool has_large(const int16_t *numbers, int64_t n, int16_t large) {
+  enum { NUMBERS = 4 * CPU_CHUNK };
+  int16_t lanes[NUMBERS] = {0}, largest = 0;
+  int64_t i = 0;
+  for (; i + NUMBERS <= n; i += NUMBERS)
+    for (int lane = 0; lane < NUMBERS; lane++) {
+      int16_t magnitude = (int16_t)(numbers[i + lane] & 0x7fff);
+      lanes[lane] = (int16_t)(magnitude > lanes[lane] ? magnitude : lanes[lane]);
+    }
+  for (; i < n; i++)
+    largest = (int16_t)((numbers[i] & 0x7fff) > largest ? numbers[i] & 0x7fff : largest);
+  for (int lane = 0; lane < NUMBERS; lane++)
+    largest = (int16_t)(lanes[lane] > largest ? lanes[lane] : largest);
+  return largest >= large;
+}
+
+/* What is normalised may be rounded to the element type before the weight, as in vLLM's native definition, or not, as
+ * in its kernels: to nearly the same results, unless it is rounded to what is infinite, which it can be if the mean is
+ * not that of all squares, or to few digits or 0, of which a large weight makes something else. */
+static bool is_rounded(const cpu_norm *norm) {
+  const int16_t of_64 = norm->dtype == CPU_FLOAT16 ? 0x5400 : 0x4280;
+  const bool of_its_type = norm->weight && norm->weight_dtype == norm->dtype && !norm->from_one;
+  return of_its_type && norm->dtype != CPU_FLOAT32 &&
+         (norm->variance_size < norm->hidden || has_large(fl_data(norm->weight), norm->hidden, of_64));
 }
 
 fl_status cpu_flagos_norm(const cpu_norm *norm) {
@@ -119,7 +171,7 @@ fl_status cpu_flagos_norm(const cpu_norm *norm) {
   int64_t bytes = norm->hidden * cpu_dtype_size(norm->dtype), touched = norm->residual ? 4 : 2;
   bool in_place = same_place(norm->x, norm->out) || same_place(norm->residual, norm->residual_out);
   return cpu_rows_run(4, tensors, (cpu_row_cost){touched * bytes, in_place ? 0 : touched / 2 * bytes}, norm_one_row,
-                      norm);
+                      &(norm_job){norm, is_rounded(norm)});
 }
 
 static const fl_impl ops[] = {
