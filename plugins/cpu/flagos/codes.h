@@ -43,6 +43,52 @@ CPU_TEMPLATE float cpu_largest_magnitude(const int32_t *lanes) {
   return fl_float_from_bits((uint32_t)largest);
 }
 
+enum { CPU_LANES16 = 2 * CPU_CHUNK };
+
+/* Lane by lane. */
+CPU_TEMPLATE void cpu_magnitudes16(int16_t *restrict largest, const int16_t *restrict elements) {
+  for (int i = 0; i < CPU_LANES16; i++) {
+    int16_t magnitude = (int16_t)(elements[i] & 0x7fff);
+    largest[i] = (int16_t)(magnitude > largest[i] ? magnitude : largest[i]);
+  }
+}
+
+static inline int32_t cpu_absolute_maximum16(const int16_t *elements, int64_t n) {
+  int16_t lanes[CPU_LANES16] = {0}, rest[CPU_LANES16] = {0}, largest = 0;
+  int64_t i = 0;
+  for (; i + CPU_LANES16 <= n; i += CPU_LANES16)
+    cpu_magnitudes16(lanes, elements + i);
+  if (i < n) {
+    memcpy(rest, elements + i, (size_t)(n - i) * sizeof rest[0]);
+    cpu_magnitudes16(lanes, rest);
+  }
+  for (int lane = 0; lane < CPU_LANES16; lane++)
+    largest = (int16_t)(lanes[lane] > largest ? lanes[lane] : largest);
+  return largest;
+}
+
+static inline int32_t cpu_absolute_maximum32(const float *elements, int64_t n) {
+  int32_t lanes[CPU_CHUNK] = {0};
+  float rest[CPU_CHUNK];
+  int64_t i = 0;
+  for (; i + CPU_CHUNK <= n; i += CPU_CHUNK)
+    cpu_magnitudes(lanes, elements + i);
+  if (i < n) {
+    cpu_load(CPU_FLOAT32, rest, elements, i, n - i);
+    cpu_magnitudes(lanes, rest);
+  }
+  return (int32_t)fl_float_bits(cpu_largest_magnitude(lanes));
+}
+
+/* Of elements [begin, end) of a row, as a float's bits. */
+static inline int32_t cpu_absolute_maximum(cpu_dtype dtype, const void *row, int64_t begin, int64_t end) {
+  int64_t n = end - begin;
+  if (dtype == CPU_FLOAT32)
+    return cpu_absolute_maximum32((const float *)row + begin, n);
+  uint16_t largest = (uint16_t)cpu_absolute_maximum16((const int16_t *)row + begin, n);
+  return (int32_t)fl_float_bits(dtype == CPU_FLOAT16 ? fl_f16_to_float(largest) : fl_bf16_to_float(largest));
+}
+
 /* ---------------------------------------------------------------------------------------------------------- float8 */
 
 /* A type of codes, as what it does to a float's bits. */

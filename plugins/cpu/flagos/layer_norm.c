@@ -199,29 +199,10 @@ static __attribute__((noinline)) void normalise_bfloat16(const void *job, const 
   normalise_as(CPU_BFLOAT16, job, rows);
 }
 
-CPU_TEMPLATE float largest_of(cpu_dtype dtype, const void *row, int64_t size) {
-  int32_t largest[CPU_CHUNK] = {0};
-  float values[CPU_CHUNK];
-  int64_t i = 0;
-  for (; i + CPU_CHUNK <= size; i += CPU_CHUNK) {
-    cpu_load(dtype, values, row, i, CPU_CHUNK);
-    cpu_magnitudes(largest, values);
-  }
-  cpu_load(dtype, values, row, i, size - i);
-  cpu_magnitudes(largest, values);
-  return cpu_largest_magnitude(largest);
-}
-
 /* The mean in float is off by some 1e-8 of the deviation, which a weight multiplies. */
 static bool has_large_weights(const cpu_layer_norm *norm) {
-  const float large = 64.0f;
-  if (!norm->weight)
-    return false;
-  const void *weight = fl_data(norm->weight);
-  float largest = norm->weight_dtype == CPU_FLOAT32   ? largest_of(CPU_FLOAT32, weight, norm->hidden)
-                  : norm->weight_dtype == CPU_FLOAT16 ? largest_of(CPU_FLOAT16, weight, norm->hidden)
-                                                      : largest_of(CPU_BFLOAT16, weight, norm->hidden);
-  return !(largest < large);
+  const int32_t large = (int32_t)fl_float_bits(64.0f);
+  return norm->weight && cpu_absolute_maximum(norm->weight_dtype, fl_data(norm->weight), 0, norm->hidden) >= large;
 }
 
 static fl_status layer_norm(const cpu_layer_norm *norm) {

@@ -1,9 +1,11 @@
 /*
  * RMS norm: squares are added in float in independent sums, scale and weight are applied in float and rounded once, as
- * vLLM's CUDA and CPU kernels do. The norm is that of the unrounded sum of x and residual, as in vLLM's native
- * definition. The order of additions is fixed: the same bits every time.
+ * vLLM's CUDA and CPU kernels do, unless it shows that its native definition rounds twice (is_rounded). The norm is
+ * that of the unrounded sum of x and residual, as in vLLM's native definition. The order of additions is fixed: the
+ * same bits every time.
  */
 #include "plugins/cpu/normalisation.h"
+#include "plugins/cpu/flagos/codes.h"
 #include "plugins/cpu/flagos/span.h"
 #include "plugins/cpu/flagos/squares.h"
 #include "plugins/cpu/rows.h"
@@ -139,31 +141,15 @@ static bool same_place(const DLTensor *a, const DLTensor *b) {
   return a && b && fl_data(a) == fl_data(b);
 }
 
-/* Is a number of 16 bits no smaller than that of these bits, infinite, or none? */
-static bool has_large(const int16_t *numbers, int64_t n, int16_t large) {
-  enum { NUMBERS = 4 * CPU_CHUNK };
-  int16_t lanes[NUMBERS] = {0}, largest = 0;
-  int64_t i = 0;
-  for (; i + NUMBERS <= n; i += NUMBERS)
-    for (int lane = 0; lane < NUMBERS; lane++) {
-      int16_t magnitude = (int16_t)(numbers[i + lane] & 0x7fff);
-      lanes[lane] = (int16_t)(magnitude > lanes[lane] ? magnitude : lanes[lane]);
-    }
-  for (; i < n; i++)
-    largest = (int16_t)((numbers[i] & 0x7fff) > largest ? numbers[i] & 0x7fff : largest);
-  for (int lane = 0; lane < NUMBERS; lane++)
-    largest = (int16_t)(lanes[lane] > largest ? lanes[lane] : largest);
-  return largest >= large;
-}
-
 /* What is normalised may be rounded to the element type before the weight, as in vLLM's native definition, or not, as
  * in its kernels: to nearly the same results, unless it is rounded to what is infinite, which it can be if the mean is
  * not that of all squares, or to few digits or 0, of which a large weight makes something else. */
 static bool is_rounded(const cpu_norm *norm) {
-  const int16_t of_64 = norm->dtype == CPU_FLOAT16 ? 0x5400 : 0x4280;
+  const int32_t large = (int32_t)fl_float_bits(64.0f);
   const bool of_its_type = norm->weight && norm->weight_dtype == norm->dtype && !norm->from_one;
   return of_its_type && norm->dtype != CPU_FLOAT32 &&
-         (norm->variance_size < norm->hidden || has_large(fl_data(norm->weight), norm->hidden, of_64));
+         (norm->variance_size < norm->hidden ||
+          cpu_absolute_maximum(norm->dtype, fl_data(norm->weight), 0, norm->hidden) >= large);
 }
 
 fl_status cpu_flagos_norm(const cpu_norm *norm) {

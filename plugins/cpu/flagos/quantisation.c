@@ -10,53 +10,7 @@
 
 #include <stdatomic.h>
 
-/* ----------------------------------------------------------------------------------------------- largest magnitude */
-
-enum { LANES16 = 2 * CPU_CHUNK };
-
-/* Lane by lane. */
-CPU_TEMPLATE void magnitudes16(int16_t *restrict largest, const int16_t *restrict elements) {
-  for (int i = 0; i < LANES16; i++) {
-    int16_t magnitude = (int16_t)(elements[i] & 0x7fff);
-    largest[i] = (int16_t)(magnitude > largest[i] ? magnitude : largest[i]);
-  }
-}
-
-static int32_t absolute_maximum16(const int16_t *elements, int64_t n) {
-  int16_t lanes[LANES16] = {0}, rest[LANES16] = {0}, largest = 0;
-  int64_t i = 0;
-  for (; i + LANES16 <= n; i += LANES16)
-    magnitudes16(lanes, elements + i);
-  if (i < n) {
-    memcpy(rest, elements + i, (size_t)(n - i) * sizeof rest[0]);
-    magnitudes16(lanes, rest);
-  }
-  for (int lane = 0; lane < LANES16; lane++)
-    largest = (int16_t)(lanes[lane] > largest ? lanes[lane] : largest);
-  return largest;
-}
-
-static int32_t absolute_maximum32(const float *elements, int64_t n) {
-  int32_t lanes[CPU_CHUNK] = {0};
-  float rest[CPU_CHUNK];
-  int64_t i = 0;
-  for (; i + CPU_CHUNK <= n; i += CPU_CHUNK)
-    cpu_magnitudes(lanes, elements + i);
-  if (i < n) {
-    cpu_load(CPU_FLOAT32, rest, elements, i, n - i);
-    cpu_magnitudes(lanes, rest);
-  }
-  return (int32_t)fl_float_bits(cpu_largest_magnitude(lanes));
-}
-
-/* Of elements [begin, end) of a row, as a float's bits. */
-static int32_t absolute_maximum(cpu_dtype dtype, const void *row, int64_t begin, int64_t end) {
-  int64_t n = end - begin;
-  if (dtype == CPU_FLOAT32)
-    return absolute_maximum32((const float *)row + begin, n);
-  uint16_t largest = (uint16_t)absolute_maximum16((const int16_t *)row + begin, n);
-  return (int32_t)fl_float_bits(dtype == CPU_FLOAT16 ? fl_f16_to_float(largest) : fl_bf16_to_float(largest));
-}
+/* ----------------------------------------------------------------------------------------------------------- scales */
 
 static float scale_of(const cpu_quant *quant, int32_t largest_bits) {
   float largest = fl_float_from_bits((uint32_t)largest_bits);
@@ -78,7 +32,7 @@ static fl_status maximum_of_rows(void *user, int64_t first, int64_t end) {
   int32_t largest = 0;
   cpu_rows_skip(&rows, first);
   for (int64_t i = first; i < end; i++, cpu_rows_next(&rows))
-    largest = cpu_larger(largest, absolute_maximum(loop->quant->dtype, rows.at[0], 0, loop->quant->hidden));
+    largest = cpu_larger(largest, cpu_absolute_maximum(loop->quant->dtype, rows.at[0], 0, loop->quant->hidden));
   int32_t others = atomic_load(&loop->largest);
   while (largest > others && !atomic_compare_exchange_weak(&loop->largest, &others, largest))
     ;
@@ -227,7 +181,7 @@ static void quantise_row(const void *user, const cpu_rows *rows) {
     if (quant->mode == CPU_QUANT_STATIC)
       r.scale = cpu_quant_given_scale(quant, rows->index[0], r.begin);
     else if (quant->mode != CPU_QUANT_TENSOR)
-      scales[tile] = r.scale = scale_of(quant, absolute_maximum(quant->dtype, r.x, r.begin, r.end));
+      scales[tile] = r.scale = scale_of(quant, cpu_absolute_maximum(quant->dtype, r.x, r.begin, r.end));
     r.reciprocal = 1.0f / r.scale;
     const bool within = quant->mode != CPU_QUANT_STATIC && r.scale < beyond;
     run[quant->mode == CPU_QUANT_GROUP ? DIVIDED : within ? TIMES_WITHIN : TIMES](&r);
@@ -317,7 +271,7 @@ static void int8_row(const void *user, const cpu_rows *rows) {
   }
   float *scale = quant->scale_out + row * quant->scale_step;
   if (!quant->azp_out) {
-    float largest = fl_float_from_bits((uint32_t)absolute_maximum(quant->dtype, r.x, 0, quant->hidden));
+    float largest = fl_float_from_bits((uint32_t)cpu_absolute_maximum(quant->dtype, r.x, 0, quant->hidden));
     *scale = largest / 127.0f;
     r.reciprocal = 127.0f / largest; /* infinite for zeros, which times that are no number, so 0 */
     run[INT8_TIMES](&r);
