@@ -18,7 +18,7 @@ import sys
 OFFENCE = 1.1  # times PyTorch's time
 GATED = ("silu_and_mul", "mul_and_silu", "gelu_and_mul", "swigluoai_and_mul", "silu_and_mul_with_clamp")
 PLAIN = ("gelu", "gelu_new", "quick_gelu", "relu2", "fatrelu_and_mul")
-NORMS = ("rms_norm", "fused_add_rms_norm", "gemma_rms_norm", "rms_norm_gated")
+NORMS = ("rms_norm", "fused_add_rms_norm", "gemma_rms_norm", "rms_norm_gated", "layer_norm", "nemotron_layer_norm")
 ROTARY = ("rotary_embedding", "apply_rotary_emb")
 NO_EXPONENTIAL = {*NORMS, *ROTARY, "relu2", "fatrelu_and_mul", "moe_sum", "quant_fp8", "vocab_parallel_embedding"} - {"rms_norm_gated"}
 LATENCIES = {**dict.fromkeys((*NORMS, *ROTARY), 0.2), **dict.fromkeys((*GATED, *PLAIN), 0.5)}  # of torch's, one token
