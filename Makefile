@@ -35,11 +35,11 @@ CORE_SOURCES := $(wildcard core/*/*.c)
 OPS_SOURCES := $(wildcard core/schema/*.c core/ops/*.c) core/cases/cases.c core/cases/cost.c \
   $(addprefix core/support/,arena.c element_types.c error.c sized.c tensor.c text.c)
 CORE_OBJECTS := $(CORE_SOURCES:%.c=$(BUILD)/obj/%.o)
-CLI_OBJECTS := $(patsubst %.c,$(BUILD)/obj/%.o,$(wildcard cli/*.c))
+CLI_OBJECTS := $(patsubst %.c,$(BUILD)/obj/%.o,$(wildcard cli/*.c cli/*/*.c))
 TESTS := $(patsubst tests/%.c,$(BUILD)/tests/%,$(wildcard tests/test_*.c))
 TEST_SUPPORT := $(patsubst %.c,$(BUILD)/obj/%.o,$(filter-out $(wildcard tests/test_*.c) tests/stress.c tests/soak.c,$(wildcard tests/*.c)))
 HEADERS := $(wildcard include/flhost/*.h)
-PEERS := $(wildcard cli/peers/*.py)
+PEERS := $(wildcard cli/bench/peers/*.py)
 
 BENCH := $(BUILD)/bench/dispatch
 BENCH_SOURCES := $(wildcard bench/dispatch/*.c)
@@ -66,12 +66,12 @@ lib: $(SHARED) $(STATIC)
 plugins: $(PLUGINS)
 config-files: $(patsubst config/%,$(BUILD)/config/%,$(wildcard config/*.yaml))
 
-peer-files: $(patsubst cli/%,$(BUILD)/%,$(PEERS))
+peer-files: $(patsubst cli/bench/%,$(BUILD)/%,$(PEERS))
 
 $(BUILD)/config/%.yaml: config/%.yaml
 	@mkdir -p $(@D)
 	cp $< $@
-$(BUILD)/peers/%.py: cli/peers/%.py
+$(BUILD)/peers/%.py: cli/bench/peers/%.py
 	@mkdir -p $(@D)
 	cp $< $@
 
@@ -143,7 +143,7 @@ $(LLM): $(LLM_OBJECTS) $(SHARED)
 
 # ------------------------------------------------------------------------------------------------------------ bench
 # The benchmark links the library as engines do, shared; what it takes to link the archive is a program beside it. One of its plugins is copied under other names: the build id is text, too.
-BENCH_OBJECTS := $(BENCH_SOURCES:%.c=$(BUILD)/obj/%.o) $(addprefix $(BUILD)/obj/cli/,bench_measure.o machine.o)
+BENCH_OBJECTS := $(BENCH_SOURCES:%.c=$(BUILD)/obj/%.o) $(addprefix $(BUILD)/obj/cli/,bench/measure.o trials/machine.o)
 BENCH_LINK = -L$(BUILD)/bench -lforward -Wl,-rpath,'$$ORIGIN/..:$$ORIGIN' $(LINK)
 $(BENCH): $(BENCH_OBJECTS) $(SHARED) $(BENCH_FORWARD)
 	@mkdir -p $(@D)
@@ -378,7 +378,7 @@ uninstall: ## remove what install put there
 	  '$(DESTDIR)$(LIBDIR)/libflhost.so' '$(DESTDIR)$(LIBDIR)/libflhost.a' '$(DESTDIR)$(LIBDIR)/pkgconfig/flhost.pc' \
 	  $(patsubst %,'$(DESTDIR)$(PLUGINS_DIR)/%',$(notdir $(PLUGINS))) \
 	  $(patsubst config/%,'$(DESTDIR)$(CONFIG_DIR)/%',$(wildcard config/*.yaml)) \
-	  $(patsubst cli/peers/%,'$(DESTDIR)$(PEERS_DIR)/%',$(PEERS)) \
+	  $(patsubst cli/bench/peers/%,'$(DESTDIR)$(PEERS_DIR)/%',$(PEERS)) \
 	  $(patsubst %,'$(DESTDIR)$(DOC_DIR)/%',$(DOCS) include/flhost)
 	for page in $(MAN_PAGES); do rm -f '$(DESTDIR)$(MAN_DIR)'/man$${page##*.}/$${page##*/}; done
 	find '$(DESTDIR)$(DOC_DIR)' -type d -empty -delete 2>/dev/null || true

@@ -1,7 +1,6 @@
-/* Communicators as `flhost platform`, `flhost explain communicator` and `flhost doctor` show them. */
+/* Communicators as `flhost platform` and `flhost explain communicator` show them. */
 #include "cli/communicators.h"
 
-#include "cli/doctor.h"
 #include "cli/table.h"
 
 #include <stdio.h>
@@ -105,26 +104,4 @@ int cli_print_communicators(fl_host *host) {
   }
   fl_communicators_free(all);
   return cli_table_print(&table);
-}
-
-/* ----------------------------------------------------------------------------------------------------------- doctor */
-
-void check_communicators(fl_host *host, findings *list) {
-  fl_communicators *all;
-  fl_group_id id;
-  if (fl_get_communicators(host, &all)) {
-    finding_add(list, FINDING_PROBLEM, "communicators", "", "%s", fl_error_message());
-    return;
-  }
-  for (uint32_t i = 0; i < all->n; i++) {
-    const fl_communicator_info *c = fl_communicator_at(all, i);
-    if (c->chosen)
-      finding_add(list, FINDING_OK, "communicators", "", "groups of ranks on %s use '%s'",
-                  cli_device_name(c->device_type), c->name);
-  }
-  /* A name that nobody brings is found when a group is made. */
-  if (all->n && fl_group_make_id(host, kDLCPU, &id))
-    finding_add(list, FINDING_PROBLEM, "communicators", "mend the setting communicator, or install what it names", "%s",
-                fl_error_message());
-  fl_communicators_free(all);
 }

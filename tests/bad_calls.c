@@ -1,7 +1,7 @@
 /* See bad_calls.h. */
 #include "tests/bad_calls.h"
 
-#include "cli/fill.h"
+#include "cli/trials/fill.h"
 #include "core/registry.h"
 #include "tests/suite.h"
 

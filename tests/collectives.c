@@ -1,7 +1,7 @@
 /* Ranks in tests: see collectives.h. */
 #include "tests/collectives.h"
 
-#include "cli/collectives.h"
+#include "cli/trials/collectives.h"
 
 #include <sys/wait.h>
 #include <unistd.h>

@@ -14,7 +14,7 @@ void ranks_as_threads(fl_host *host, int32_t ranks, rank_body body);
 /* The same in processes that are forked before a host is there: each makes its own by `make`. */
 void ranks_as_processes(fl_host *(*make)(void), int32_t ranks, rank_body body);
 
-/* Those of cli/collectives.h, each of which must be right; the `sizes` smallest sizes. */
+/* Those of cli/trials/collectives.h, each of which must be right; the `sizes` smallest sizes. */
 void check_collectives(fl_host *host, fl_group *group, int sizes);
 
 #endif

@@ -1,8 +1,8 @@
 /* Golden files: see golden_files.h. */
 #include "tests/golden_files.h"
 
-#include "cli/compare.h"
-#include "cli/safetensors.h"
+#include "cli/run/safetensors.h"
+#include "cli/trials/compare.h"
 
 #include <dirent.h>
 

@@ -2,8 +2,8 @@
  * The Ascend plugin's ops against the reference, over generated calls: through the stand-in, which computes by what the
  * vendor documents of each operator's arguments. Compact, with gaps between rows, in place.
  */
-#include "cli/compare.h"
-#include "cli/fill.h"
+#include "cli/trials/compare.h"
+#include "cli/trials/fill.h"
 #include "core/schema.h"
 #include "tests/kernels.h"
 #include "tests/npu.h"

@@ -2,7 +2,7 @@
  * Canary mode: implementations that compute something else than the reference, the evidence that is saved, and what the
  * engine gets all the same. (Guarded mode: test_guard.c.)
  */
-#include "cli/safetensors.h"
+#include "cli/run/safetensors.h"
 #include "tests/watched.h"
 
 #include <dirent.h>

@@ -1,5 +1,5 @@
 /* Comparison under a tolerance: what passes, what does not, and what is reported. */
-#include "cli/compare.h"
+#include "cli/trials/compare.h"
 #include "tests/suite.h"
 
 #include <math.h>

@@ -1,13 +1,13 @@
 /* The products of the CPU backend: all their forms in the code for the base of the architecture, whose file is compiled
  * in here for its static functions, and the linear layers by each instruction set that this machine has. */
-#include "plugins/cpu/flagos/block.c"
-#include "plugins/cpu/flagos/few_rows.c"
-#include "plugins/cpu/flagos/matmul.c"
-#include "plugins/cpu/flagos/pairs.c"
-#include "plugins/cpu/onednn.c"
-#include "plugins/cpu/parallel.c"
-#include "plugins/cpu/scratch.c"
-#include "plugins/cpu/variants.c"
+#include "plugins/cpu/flagos/products/few_rows.c"
+#include "plugins/cpu/flagos/products/matmul.c"
+#include "plugins/cpu/flagos/products/pairs.c"
+#include "plugins/cpu/flagos/vectors/block.c"
+#include "plugins/cpu/support/onednn.c"
+#include "plugins/cpu/support/parallel.c"
+#include "plugins/cpu/support/scratch.c"
+#include "plugins/cpu/support/variants.c"
 #include "tests/kernels.h"
 #include "tests/tasks.h"
 

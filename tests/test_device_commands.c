@@ -1,5 +1,5 @@
 /* The commands on a device, through the test device: run, verify, platform, doctor. */
-#include "cli/safetensors.h"
+#include "cli/run/safetensors.h"
 #include "tests/scenario.h"
 
 static void set_up(void) {

@@ -3,9 +3,9 @@
  * is tested as it is added: its names and its bit, its conversions, and that rules, generated data, files and
  * comparison know it.
  */
-#include "cli/compare.h"
-#include "cli/fill.h"
-#include "cli/safetensors.h"
+#include "cli/run/safetensors.h"
+#include "cli/trials/compare.h"
+#include "cli/trials/fill.h"
 #include "tests/fixture.h"
 #include "tests/scratch.h"
 

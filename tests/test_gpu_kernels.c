@@ -2,8 +2,8 @@
  * The GPU plugins' kernels against the reference implementations, op by op: on a stand-in driver that runs the very
  * sources on the CPU, with warps of 32 and of 64 threads. Generated calls, and vLLM's own results in the golden files.
  */
-#include "cli/compare.h"
-#include "cli/fill.h"
+#include "cli/trials/compare.h"
+#include "cli/trials/fill.h"
 #include "core/cases.h"
 #include "core/ops.h"
 #include "tests/golden_files.h"

@@ -1,5 +1,5 @@
 /* Guarded mode and canary mode against plugins that misbehave, through the command. */
-#include "cli/safetensors.h"
+#include "cli/run/safetensors.h"
 #include "tests/scenario.h"
 
 #include <glob.h>

@@ -2,7 +2,7 @@
  * examples/llm on the models of tests/models: tokens and logits as transformers', however the requests are batched,
  * whichever implementations run, with what a prompt begins with in the cache already, and over ranks.
  */
-#include "cli/safetensors.h"
+#include "cli/run/safetensors.h"
 #include "tests/command.h"
 
 #include <flhost/dtype.h>

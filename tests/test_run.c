@@ -1,5 +1,5 @@
 /* flhost run, through the command itself: what runs, what is compared, what is written, and what goes wrong. */
-#include "cli/safetensors.h"
+#include "cli/run/safetensors.h"
 #include "tests/scenario.h"
 
 #include <glob.h>

@@ -1,5 +1,5 @@
 /* Safetensors files: what is written comes back; what is malformed is refused with the tensor and the reason. */
-#include "cli/safetensors.h"
+#include "cli/run/safetensors.h"
 #include "tests/suite.h"
 
 #include <unistd.h>

@@ -1,5 +1,5 @@
 /* fl_save_call: what a file says of a call, and that `flhost run` repeats it. */
-#include "cli/safetensors.h"
+#include "cli/run/safetensors.h"
 #include "tests/scenario.h"
 
 #include <flhost/flhost.h>

@@ -1,6 +1,6 @@
 # Tests: each tests/test_*.c is one Check suite, a program of its own; tests/plugins.mk builds the plugins they load.
 # With the parts of the command that tests use or test.
-CLI_PARTS := $(addprefix $(BUILD)/obj/cli/,safetensors.o fill.o collectives.o)
+CLI_PARTS := $(addprefix $(BUILD)/obj/cli/,run/safetensors.o trials/fill.o trials/collectives.o)
 $(BUILD)/tests/test_%: tests/test_%.c $(STATIC) $(TEST_SUPPORT) $(CLI_PARTS) | $(BUILD)/ops.stamp
 	@mkdir -p $(@D)
 	$(CC) $(BASE) $(CORE_CFLAGS) $(CFLAGS) -o $@ $< $(TEST_SUPPORT) $(CLI_PARTS) $(STATIC) $(LINK) $(CORE_LIBS) $(CHECK_LIBS)

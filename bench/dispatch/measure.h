@@ -1,11 +1,11 @@
 /*
- * Two ways to do a thing beside each other, on one thread and on two: the samples of cli/bench_measure.h as pairs. A
+ * Two ways to do a thing beside each other, on one thread and on two: the samples of cli/bench/measure.h as pairs. A
  * figure is the median over the rounds of the difference or ratio of the pair, beside it that of the two least samples.
  */
 #ifndef FLHOST_BENCH_MEASURE_H
 #define FLHOST_BENCH_MEASURE_H
 
-#include "cli/bench_measure.h"
+#include "cli/bench/measure.h"
 
 /* Two ways beside each other; nanoseconds for one time of each. */
 typedef struct bench_pair {

@@ -1,6 +1,6 @@
 /* The rows: what each is, beside what, what it has to reach. And the report of them, as JSON and as tables. */
 #include "bench/dispatch/dispatch.h"
-#include "cli/machine.h"
+#include "cli/trials/machine.h"
 
 #include <math.h>
 #include <string.h>

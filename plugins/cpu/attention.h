@@ -5,8 +5,8 @@
 #ifndef FLHOST_CPU_ATTENTION_H
 #define FLHOST_CPU_ATTENTION_H
 
-#include "plugins/cpu/matrix.h"
 #include "plugins/cpu/normalisation.h"
+#include "plugins/cpu/support/matrix.h"
 
 /* One head over one sequence: out = softmax(query key^T * scale) value. Of no visible key, out is 0. */
 typedef struct cpu_head {

@@ -1,6 +1,6 @@
 /* Reads the arguments of the gated delta rule: see delta_rule.h. */
 #include "plugins/cpu/delta_rule.h"
-#include "plugins/cpu/scratch.h"
+#include "plugins/cpu/support/scratch.h"
 
 #include <math.h>
 

@@ -2,10 +2,10 @@
  * vocab_parallel_embedding: rows of the weight, copied. There is nothing to compute, so both kinds of implementation
  * are this one.
  */
-#include "plugins/cpu/flagos/chunk.h"
-#include "plugins/cpu/index.h"
-#include "plugins/cpu/rows.h"
-#include "plugins/cpu/view.h"
+#include "plugins/cpu/flagos/vectors/chunk.h"
+#include "plugins/cpu/support/index.h"
+#include "plugins/cpu/support/rows.h"
+#include "plugins/cpu/support/view.h"
 
 #include <string.h>
 

@@ -1,6 +1,6 @@
 /* mm_encoder_attn: its arguments, and the walk over batch rows, heads and segments. */
 #include "plugins/cpu/attention.h"
-#include "plugins/cpu/index.h"
+#include "plugins/cpu/support/index.h"
 
 #include <math.h>
 

@@ -1,7 +1,7 @@
 /* Latent attention: mla_prefill by heads, and the paged cache of mla_decode. */
 #include "plugins/cpu/attention.h"
-#include "plugins/cpu/index.h"
-#include "plugins/cpu/scratch.h"
+#include "plugins/cpu/support/index.h"
+#include "plugins/cpu/support/scratch.h"
 
 /* --------------------------------------------------------------------------------------------------------- prefill */
 

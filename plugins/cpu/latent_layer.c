@@ -4,9 +4,9 @@
  * type of the hidden states, as in vLLM.
  */
 #include "plugins/cpu/attention.h"
-#include "plugins/cpu/index.h"
-#include "plugins/cpu/reference/element.h"
-#include "plugins/cpu/scratch.h"
+#include "plugins/cpu/support/element.h"
+#include "plugins/cpu/support/index.h"
+#include "plugins/cpu/support/scratch.h"
 
 #include <math.h>
 #include <string.h>

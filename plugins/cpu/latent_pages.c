@@ -3,9 +3,9 @@
  * made of its gathered rows; single tokens stay in the latent space.
  */
 #include "plugins/cpu/attention.h"
-#include "plugins/cpu/index.h"
-#include "plugins/cpu/scratch.h"
 #include "plugins/cpu/state_space.h"
+#include "plugins/cpu/support/index.h"
+#include "plugins/cpu/support/scratch.h"
 
 #include <string.h>
 

@@ -5,8 +5,8 @@
 #ifndef FLHOST_CPU_LINEAR_H
 #define FLHOST_CPU_LINEAR_H
 
-#include "plugins/cpu/matrix.h"
-#include "plugins/cpu/rows.h"
+#include "plugins/cpu/support/matrix.h"
+#include "plugins/cpu/support/rows.h"
 
 typedef struct cpu_linear {
   DLTensor *x, *weight, *bias, *out; /* bias may be NULL */

@@ -3,9 +3,9 @@
  * scans write over their input, of which they read an element for the last time before they write it.
  */
 #include "plugins/cpu/mixers.h"
-#include "plugins/cpu/reference/element.h"
-#include "plugins/cpu/scratch.h"
-#include "plugins/cpu/view.h"
+#include "plugins/cpu/support/element.h"
+#include "plugins/cpu/support/scratch.h"
+#include "plugins/cpu/support/view.h"
 
 #include <math.h>
 

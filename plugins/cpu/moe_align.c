@@ -1,7 +1,7 @@
 /* moe_align_block_size: counting sort of the places of topk_ids by expert. Nothing in it depends on how it is computed,
  * so both kinds of implementation are this one. */
-#include "plugins/cpu/index.h"
-#include "plugins/cpu/scratch.h"
+#include "plugins/cpu/support/index.h"
+#include "plugins/cpu/support/scratch.h"
 #include "plugins/integers.h"
 
 #include <string.h>

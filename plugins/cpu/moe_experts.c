@@ -1,9 +1,9 @@
 /* Reads the arguments of the ops that run experts: see moe_experts.h. */
 #include "plugins/cpu/moe_experts.h"
-#include "plugins/cpu/index.h"
-#include "plugins/cpu/reference/element.h"
-#include "plugins/cpu/scratch.h"
-#include "plugins/cpu/view.h"
+#include "plugins/cpu/support/element.h"
+#include "plugins/cpu/support/index.h"
+#include "plugins/cpu/support/scratch.h"
+#include "plugins/cpu/support/view.h"
 
 #include <string.h>
 

@@ -6,8 +6,8 @@
 #define FLHOST_CPU_MOE_ORDER_H
 
 #include "plugins/cpu/moe_routing.h"
-#include "plugins/cpu/order.h"
-#include "plugins/cpu/reference/element.h"
+#include "plugins/cpu/support/element.h"
+#include "plugins/cpu/support/order.h"
 
 #include <math.h>
 

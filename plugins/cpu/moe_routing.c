@@ -1,9 +1,9 @@
 /* Chooses experts by their scores: see moe_routing.h. Scratch is of the size of one token's scores. */
 #include "plugins/cpu/moe_routing.h"
 #include "plugins/cpu/moe_order.h"
-#include "plugins/cpu/parallel.h"
-#include "plugins/cpu/rows.h"
-#include "plugins/cpu/scratch.h"
+#include "plugins/cpu/support/parallel.h"
+#include "plugins/cpu/support/rows.h"
+#include "plugins/cpu/support/scratch.h"
 
 #include <string.h>
 

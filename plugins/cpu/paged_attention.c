@@ -1,7 +1,7 @@
 /* Calls of paged_attention and reshape_and_cache taken apart: see paged_attention.h. */
 #include "plugins/cpu/paged_attention.h"
-#include "plugins/cpu/index.h"
-#include "plugins/cpu/matrix.h"
+#include "plugins/cpu/support/index.h"
+#include "plugins/cpu/support/matrix.h"
 
 #include <math.h>
 #include <string.h>

@@ -3,8 +3,8 @@
  * step by step) and a default one (portable C, optimised, for several instruction sets: variants.h). Needs the C
  * library and libm only, and takes oneDNN for large products where it is there (onednn.h).
  */
-#include "plugins/cpu/parallel.h"
-#include "plugins/cpu/variants.h"
+#include "plugins/cpu/support/parallel.h"
+#include "plugins/cpu/support/variants.h"
 
 FL_PLUGIN("cpu", FLHOST_VERSION, "flhost", "Apache-2.0", "");
 

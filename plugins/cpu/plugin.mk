@@ -2,8 +2,8 @@
 # its speed (CPU_OPTIMISE=-O1); functions are aligned so that what a call costs does not change with the kernels before it.
 CPU_PLUGIN := $(BUILD)/plugins/cpu.so
 CPU_OPTIMISE ?= $(if $(SANITIZE),-O1,-O3)
-CPU_FLAGOS_FILES := $(patsubst plugins/cpu/flagos/%.c,%,$(sort $(wildcard plugins/cpu/flagos/*.c)))
-CPU_PLUGIN_OBJECTS := $(patsubst %.c,$(BUILD)/obj/%.o,$(foreach folder,cpu cpu/reference cpu/flagos,$(sort $(wildcard plugins/$(folder)/*.c))))
+CPU_FLAGOS_FILES := $(patsubst plugins/cpu/flagos/%.c,%,$(sort $(wildcard plugins/cpu/flagos/*/*.c)))
+CPU_PLUGIN_OBJECTS := $(patsubst %.c,$(BUILD)/obj/%.o,$(foreach folder,cpu cpu/support cpu/reference cpu/flagos/*,$(sort $(wildcard plugins/$(folder)/*.c))))
 PLUGINS += $(CPU_PLUGIN)
 # A copy of a chunk stays a loop: the memcpy that gcc makes of it goes through memory.
 CPU_LOOPS := $(call takes,-fno-tree-loop-distribute-patterns)
@@ -22,7 +22,7 @@ cpu_compile = @mkdir -p $(@D) && $(CC) $(BASE) $(CFLAGS) $(if $(findstring plugi
 $(CPU_PLUGIN_OBJECTS): $(BUILD)/obj/plugins/cpu/%.o: plugins/cpu/%.c plugins/cpu/plugin.mk $(BUILD)/harden.stamp
 	$(call cpu_compile,baseline)
 
-# cpu_variant NAME: the optimised kernels for another instruction set (plugins/cpu/variants.h), joined into one
+# cpu_variant NAME: the optimised kernels for another instruction set (plugins/cpu/support/variants.h), joined into one
 # object in which their names are local: only the section of their lists is seen.
 define cpu_variant
 CPU_VARIANT_OBJECTS += $(BUILD)/obj/plugins/cpu/$(1).o
@@ -55,7 +55,7 @@ $(CPU_PLUGIN): $(CPU_PLUGIN_OBJECTS) $(CPU_VARIANT_OBJECTS) $(BUILD)/obj/plugins
 # vector.h and conversions alone, for tests/test_cpu_math.c and tests/cross/math.c, as the plugin's instruction sets have it
 # (those of amx are avx512_bf16's, but that it widens bfloat16 as avx512 does).
 CPU_MATH := $(foreach variant,baseline $(filter-out amx,$(CPU_VARIANTS)),$(BUILD)/tests/vector_math/$(variant).so)
-$(CPU_MATH): $(BUILD)/tests/vector_math/%.so: tests/vector_math/functions.c tests/vector_math/functions.h $(patsubst %,plugins/cpu/flagos/%.h,vector gelu chunk half) plugins/cpu/plugin.mk $(BUILD)/harden.stamp
+$(CPU_MATH): $(BUILD)/tests/vector_math/%.so: tests/vector_math/functions.c tests/vector_math/functions.h $(patsubst %,plugins/cpu/flagos/vectors/%.h,vector gelu chunk half) plugins/cpu/plugin.mk $(BUILD)/harden.stamp
 	@mkdir -p $(@D)
 	$(CC) $(filter-out -MMD -MP,$(BASE)) $(CFLAGS) $(call cpu_flagos_flags,$*) -shared -o $@ $< $(LINK) -lm
 $(BUILD)/tests/test_cpu_math: $(BUILD)/obj/tests/vector_math/promises.o | $(CPU_MATH)

@@ -3,7 +3,7 @@
 #ifndef FLHOST_CPU_QUANTISATION_H
 #define FLHOST_CPU_QUANTISATION_H
 
-#include "plugins/cpu/rows.h"
+#include "plugins/cpu/support/rows.h"
 
 #include <flhost/dtype.h>
 #include <math.h>

@@ -3,8 +3,8 @@
 #ifndef FLHOST_CPU_QUANTISED_LINEAR_H
 #define FLHOST_CPU_QUANTISED_LINEAR_H
 
-#include "plugins/cpu/index.h"
 #include "plugins/cpu/linear.h"
+#include "plugins/cpu/support/index.h"
 
 /* ---------------------------------------------------------------------------------------------------------- 8 bits */
 

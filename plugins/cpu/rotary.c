@@ -1,6 +1,6 @@
 /* Reads the arguments of the rotary embeddings for the kernels of both implementations: see rotary.h. */
 #include "plugins/cpu/rotary.h"
-#include "plugins/cpu/index.h"
+#include "plugins/cpu/support/index.h"
 
 enum { QUERY, KEY, COS, SIN, POSITION_IDS, INTERLEAVED, ROPE_DIM_OFFSET, INVERSE, QUERY_OUT, KEY_OUT };
 

@@ -1,7 +1,7 @@
 /* Calls of the sampling ops, row by row: see sampling.h. */
 #include "plugins/cpu/sampling.h"
-#include "plugins/cpu/parallel.h"
-#include "plugins/cpu/rows.h"
+#include "plugins/cpu/support/parallel.h"
+#include "plugins/cpu/support/rows.h"
 
 typedef struct sampling_job {
   cpu_sampling_fn row;

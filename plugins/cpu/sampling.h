@@ -3,7 +3,7 @@
 #ifndef FLHOST_CPU_SAMPLING_H
 #define FLHOST_CPU_SAMPLING_H
 
-#include "plugins/cpu/index.h"
+#include "plugins/cpu/support/index.h"
 
 /* One row of a call: each op has those members that it names. */
 typedef struct cpu_sampling_row {

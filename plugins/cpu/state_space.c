@@ -1,6 +1,6 @@
 /* Reads the arguments of convolutions and scans: see state_space.h. */
 #include "plugins/cpu/state_space.h"
-#include "plugins/cpu/index.h"
+#include "plugins/cpu/support/index.h"
 
 #include <math.h>
 #include <string.h>

@@ -57,7 +57,7 @@ def test_library_command_and_extension_are_there(names: set[str]):
     [
         ("flhost/include/flhost", "*.h", "include/flhost"),
         ("flhost/share/flhost/config", "*.yaml", "config"),
-        ("flhost/share/flhost/peers", "*.py", "cli/peers"),
+        ("flhost/share/flhost/peers", "*.py", "cli/bench/peers"),
         (f"flhost-{VERSION}.data/data/share/man/man1", "*.1", "docs/man"),
         (f"flhost-{VERSION}.data/data/share/man/man5", "*.5", "docs/man"),
         (f"flhost-{VERSION}.data/data/share/man/man7", "*.7", "docs/man"),

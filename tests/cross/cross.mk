@@ -4,7 +4,7 @@ CROSS_AARCH64 := aarch64-linux-gnu
 CROSS_EMULATOR_AARCH64 = qemu-aarch64 -L /usr/$(CROSS_AARCH64)
 
 CROSS_TESTS := $(BUILD)/tests/cross/kernels $(BUILD)/tests/cross/math
-CROSS_KERNELS := tests/cross/kernels.c cli/fill.c cli/state.c core/cases/calls.c core/guard/compare.c $(OPS_SOURCES)
+CROSS_KERNELS := tests/cross/kernels.c cli/trials/fill.c cli/trials/state.c core/cases/calls.c core/guard/compare.c $(OPS_SOURCES)
 $(BUILD)/tests/cross/kernels: $(CROSS_KERNELS:%.c=$(BUILD)/obj/%.o) | $(CPU_PLUGIN)
 $(BUILD)/tests/cross/math: $(BUILD)/obj/tests/cross/math.o $(BUILD)/obj/tests/vector_math/promises.o | $(CPU_MATH)
 $(CROSS_TESTS):
@@ -15,7 +15,7 @@ $(CROSS_TESTS):
 CROSS_HEADERS = -idirafter /usr/include/$(shell cc -print-multiarch)
 .PHONY: cross-compiles
 cross-compiles:
-	@printf '%s\n' $(CORE_SOURCES) $(wildcard cli/*.c) | xargs -P $(shell nproc) -n 16 \
+	@printf '%s\n' $(CORE_SOURCES) $(wildcard cli/*.c cli/*/*.c) | xargs -P $(shell nproc) -n 16 \
 	  $(CC) $(filter-out -MMD -MP,$(BASE)) $(CORE_CFLAGS) $(CFLAGS) -fsyntax-only $(CROSS_HEADERS)
 
 .PHONY: check-cross check-aarch64

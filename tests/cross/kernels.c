@@ -3,8 +3,8 @@
  * library but the C library's, so that it can be built for another architecture than this and run in an emulator
  * (`make check-aarch64`). The summary is Check's, for tests/run.
  */
-#include "cli/fill.h"
-#include "cli/state.h"
+#include "cli/trials/fill.h"
+#include "cli/trials/state.h"
 #include "core/cases.h"
 #include "core/ops.h"
 #include "core/schema.h"

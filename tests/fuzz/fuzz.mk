@@ -2,7 +2,7 @@
 # tests/fuzz/corpus/NAME. Built here to replay these; `make fuzz` builds them with clang's libFuzzer.
 FUZZ_TARGETS := $(sort $(patsubst tests/fuzz/targets/%.c,%,$(wildcard tests/fuzz/targets/*.c)))
 FUZZ_REPLAY := $(FUZZ_TARGETS:%=$(BUILD)/tests/fuzz/%)
-FUZZ_SUPPORT := $(patsubst %,$(BUILD)/obj/tests/fuzz/%.o,fuzz settings) $(BUILD)/obj/cli/safetensors.o
+FUZZ_SUPPORT := $(patsubst %,$(BUILD)/obj/tests/fuzz/%.o,fuzz settings) $(BUILD)/obj/cli/run/safetensors.o
 FUZZ_LINK = $(STATIC) $(LINK) $(CORE_LIBS)
 
 $(BUILD)/tests/fuzz/%: $(BUILD)/obj/tests/fuzz/targets/%.o $(BUILD)/obj/tests/fuzz/replay.o $(FUZZ_SUPPORT) $(STATIC)

@@ -1,9 +1,9 @@
-/* The functions of plugins/cpu/flagos/vector.h, gelu.h for gelu, and the conversions of chunk.h over arrays, compiled
- * once for each instruction set: see test_cpu_math.c. */
+/* The functions of plugins/cpu/flagos/vectors/vector.h, gelu.h for gelu, and the conversions of chunk.h over arrays,
+ * compiled once for each instruction set: see test_cpu_math.c. */
 #include "tests/vector_math/functions.h"
-#include "plugins/cpu/flagos/chunk.h"
-#include "plugins/cpu/flagos/gelu.h"
-#include "plugins/cpu/flagos/vector.h"
+#include "plugins/cpu/flagos/vectors/chunk.h"
+#include "plugins/cpu/flagos/vectors/gelu.h"
+#include "plugins/cpu/flagos/vectors/vector.h"
 
 #define OVER_ARRAY(name)                                                                                               \
   static void over_##name(const float *x, float *y, int n) {                                                           \

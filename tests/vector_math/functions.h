@@ -1,4 +1,4 @@
-/* The functions of plugins/cpu/flagos/vector.h over arrays: exp, exp_to_one, expm1, tanh, sigmoid, silu, gelu,
+/* The functions of plugins/cpu/flagos/vectors/vector.h over arrays: exp, exp_to_one, expm1, tanh, sigmoid, silu, gelu,
  * gelu_tanh, softplus; and the conversions of chunk.h, of a multiple of VECTOR_CHUNK: floats rounded to bfloat16, to
  * float16, and these as floats. */
 #ifndef FLHOST_TESTS_VECTOR_MATH_FUNCTIONS_H

@@ -2,9 +2,9 @@
  * Element-wise activations as vLLM's forward_native computes them, with PyTorch's roundings: what a tensor would hold
  * between two steps is rounded to the tensor's type. All work in place. Needs libm only.
  */
-#include "plugins/cpu/reference/element.h"
 #include "plugins/cpu/reference/functions.h"
-#include "plugins/cpu/rows.h"
+#include "plugins/cpu/support/element.h"
+#include "plugins/cpu/support/rows.h"
 
 /* The attributes of all of them. */
 typedef struct parameters {

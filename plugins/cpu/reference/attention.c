@@ -1,9 +1,9 @@
 /* Attention, one query after the other: scores, softmax and sum in double, one rounding. */
 #include "plugins/cpu/attention.h"
-#include "plugins/cpu/reference/element.h"
 #include "plugins/cpu/reference/matmul.h"
 #include "plugins/cpu/rotary.h"
-#include "plugins/cpu/scratch.h"
+#include "plugins/cpu/support/element.h"
+#include "plugins/cpu/support/scratch.h"
 
 #include <math.h>
 #include <string.h>

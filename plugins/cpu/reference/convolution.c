@@ -1,6 +1,6 @@
 /* conv2d and conv3d by their definition: one output after the other, summed in double, rounded once. */
 #include "plugins/cpu/convolution.h"
-#include "plugins/cpu/reference/element.h"
+#include "plugins/cpu/support/element.h"
 
 static bool inside(const cpu_volume *volume, const int64_t *at) {
   for (int d = 0; d < CPU_SPACE; d++)

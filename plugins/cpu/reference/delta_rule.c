@@ -3,9 +3,9 @@
  * when it is left.
  */
 #include "plugins/cpu/delta_rule.h"
-#include "plugins/cpu/reference/element.h"
 #include "plugins/cpu/reference/functions.h"
-#include "plugins/cpu/scratch.h"
+#include "plugins/cpu/support/element.h"
+#include "plugins/cpu/support/scratch.h"
 
 static float get(const cpu_array *array, int64_t i, int64_t j, int64_t k, int64_t l) {
   return load(array->dtype, array->data, cpu_at(array, i, j, k, l));

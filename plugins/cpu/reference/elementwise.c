@@ -1,6 +1,6 @@
 /* Elementwise ops of two tensors: what vLLM's models write as x + y and x * sigmoid(gate). */
-#include "plugins/cpu/reference/element.h"
-#include "plugins/cpu/rows.h"
+#include "plugins/cpu/support/element.h"
+#include "plugins/cpu/support/rows.h"
 
 #include <math.h>
 

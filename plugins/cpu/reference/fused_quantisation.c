@@ -5,8 +5,8 @@
  */
 #include "plugins/cpu/fused_quantisation.h"
 #include "plugins/cpu/reference/codes.h"
-#include "plugins/cpu/reference/element.h"
 #include "plugins/cpu/reference/functions.h"
+#include "plugins/cpu/support/element.h"
 
 /* Element `i` of what is quantised. */
 typedef float (*element_fn)(const cpu_fused_quant *quant, const cpu_rows *rows, float factor, int64_t i);

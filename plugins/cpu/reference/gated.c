@@ -3,10 +3,10 @@
  * a tensor would hold between two steps is rounded to the tensor's type. Needs libm only.
  */
 #include "plugins/cpu/gated.h"
-#include "plugins/cpu/quantile.h"
-#include "plugins/cpu/reference/element.h"
 #include "plugins/cpu/reference/functions.h"
-#include "plugins/cpu/rows.h"
+#include "plugins/cpu/support/element.h"
+#include "plugins/cpu/support/quantile.h"
+#include "plugins/cpu/support/rows.h"
 
 /* The attributes of all of them. */
 typedef struct parameters {

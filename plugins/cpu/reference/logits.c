@@ -1,7 +1,7 @@
 /* logits_processor as vLLM's LogitsProcessor computes it: every step rounds to the type of the logits. */
 #include "plugins/cpu/linear.h"
-#include "plugins/cpu/reference/element.h"
 #include "plugins/cpu/reference/matmul.h"
+#include "plugins/cpu/support/element.h"
 
 #include <math.h>
 

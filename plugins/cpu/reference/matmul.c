@@ -1,6 +1,6 @@
 /* out = x W^T + b with one rounding: see matmul.h. */
 #include "plugins/cpu/reference/matmul.h"
-#include "plugins/cpu/reference/element.h"
+#include "plugins/cpu/support/element.h"
 
 double cpu_reference_dot(cpu_dtype a_dtype, const void *a, cpu_dtype b_dtype, const void *b, int64_t n) {
   double sum = 0;

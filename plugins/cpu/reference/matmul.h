@@ -5,7 +5,7 @@
 #ifndef FLHOST_CPU_REFERENCE_MATMUL_H
 #define FLHOST_CPU_REFERENCE_MATMUL_H
 
-#include "plugins/cpu/matrix.h"
+#include "plugins/cpu/support/matrix.h"
 
 /* The sum over `n` products, in double: it stands for whatever order PyTorch adds in. */
 double cpu_reference_dot(cpu_dtype a_dtype, const void *a, cpu_dtype b_dtype, const void *b, int64_t n);

@@ -4,10 +4,10 @@
  */
 #include "plugins/cpu/moe_experts.h"
 #include "plugins/cpu/gated.h"
-#include "plugins/cpu/reference/element.h"
 #include "plugins/cpu/reference/matmul.h"
 #include "plugins/cpu/reference/quantised_linear.h"
-#include "plugins/cpu/scratch.h"
+#include "plugins/cpu/support/element.h"
+#include "plugins/cpu/support/scratch.h"
 
 static const fl_kernel_fn gated_kernels[CPU_N_GATED_OPS] = {
     [CPU_SILU] = cpu_reference_silu_and_mul,

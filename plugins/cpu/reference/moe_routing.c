@@ -2,10 +2,10 @@
  * Scores of experts as PyTorch computes softmax and sigmoid, and the sum over experts. Needs libm only.
  */
 #include "plugins/cpu/moe_order.h"
-#include "plugins/cpu/reference/element.h"
 #include "plugins/cpu/reference/functions.h"
-#include "plugins/cpu/rows.h"
-#include "plugins/cpu/view.h"
+#include "plugins/cpu/support/element.h"
+#include "plugins/cpu/support/rows.h"
+#include "plugins/cpu/support/view.h"
 
 #include <math.h>
 

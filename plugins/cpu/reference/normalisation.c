@@ -4,9 +4,9 @@
  * for whatever order PyTorch adds in. Needs libm only.
  */
 #include "plugins/cpu/normalisation.h"
-#include "plugins/cpu/reference/element.h"
 #include "plugins/cpu/reference/functions.h"
-#include "plugins/cpu/rows.h"
+#include "plugins/cpu/support/element.h"
+#include "plugins/cpu/support/rows.h"
 
 /* An element of the row that is normalised: x, plus the residual where there is one, not rounded. */
 static float input(cpu_dtype dtype, const void *x, const void *residual, int64_t i) {

@@ -1,10 +1,10 @@
 /* Attention over a paged cache, one query after the other: scores, softmax and sum in double, one rounding; and the
  * cache's rows, one after the other. */
 #include "plugins/cpu/paged_attention.h"
-#include "plugins/cpu/index.h"
-#include "plugins/cpu/matrix.h"
-#include "plugins/cpu/reference/element.h"
-#include "plugins/cpu/scratch.h"
+#include "plugins/cpu/support/element.h"
+#include "plugins/cpu/support/index.h"
+#include "plugins/cpu/support/matrix.h"
+#include "plugins/cpu/support/scratch.h"
 
 #include <math.h>
 

@@ -5,8 +5,8 @@
  */
 #include "plugins/cpu/quantisation.h"
 #include "plugins/cpu/reference/codes.h"
-#include "plugins/cpu/reference/element.h"
-#include "plugins/cpu/rows.h"
+#include "plugins/cpu/support/element.h"
+#include "plugins/cpu/support/rows.h"
 
 #include <string.h>
 

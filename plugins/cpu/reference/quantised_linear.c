@@ -1,7 +1,7 @@
 /* Linear layers with quantised weights, an element at a time: sums of int8 in integers, all others in float64; a weight
  * of AWQ or GPTQ is rounded to its element type once, a result too. */
 #include "plugins/cpu/reference/quantised_linear.h"
-#include "plugins/cpu/reference/element.h"
+#include "plugins/cpu/support/element.h"
 
 #include <math.h>
 

@@ -1,7 +1,7 @@
 /* This rank's part of what ranks make together: the host makes the rest (fl_op_def.ranks). */
 #include "plugins/cpu/normalisation.h"
-#include "plugins/cpu/reference/element.h"
-#include "plugins/cpu/rows.h"
+#include "plugins/cpu/support/element.h"
+#include "plugins/cpu/support/rows.h"
 
 #include <string.h>
 

@@ -3,9 +3,9 @@
  * and sin are taken in the type of query, each product and the sum are rounded to it.
  */
 #include "plugins/cpu/rotary.h"
-#include "plugins/cpu/reference/element.h"
-#include "plugins/cpu/rows.h"
-#include "plugins/cpu/scratch.h"
+#include "plugins/cpu/support/element.h"
+#include "plugins/cpu/support/rows.h"
+#include "plugins/cpu/support/scratch.h"
 
 #include <math.h>
 

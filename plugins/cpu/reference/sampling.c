@@ -3,9 +3,9 @@
  * computed in double, so that an order of additions or a rounding decides nothing. Needs libm only.
  */
 #include "plugins/cpu/sampling.h"
-#include "plugins/cpu/order.h"
-#include "plugins/cpu/reference/element.h"
-#include "plugins/cpu/scratch.h"
+#include "plugins/cpu/support/element.h"
+#include "plugins/cpu/support/order.h"
+#include "plugins/cpu/support/scratch.h"
 
 #include <math.h>
 #include <string.h>

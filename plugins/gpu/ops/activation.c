@@ -3,7 +3,7 @@
  * which attributes.
  */
 #include "plugins/gpu/ops/activation.h"
-#include "plugins/cpu/quantile.h"
+#include "plugins/cpu/support/quantile.h"
 #include "plugins/gpu/kernels/arguments/activation.h"
 
 #include <string.h>

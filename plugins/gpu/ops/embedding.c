@@ -1,6 +1,6 @@
 /* Launches of vocab_parallel_embedding: elements of 16 or of 32 bits, whatever they mean. */
 #include "plugins/gpu/kernels/arguments/embedding.h"
-#include "plugins/cpu/view.h"
+#include "plugins/cpu/support/view.h"
 #include "plugins/gpu/launch.h"
 
 GPU_MODULE(embedding);

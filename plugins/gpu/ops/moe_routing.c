@@ -1,6 +1,6 @@
 /* Launches of the ops that route tokens to experts, and of moe_sum. */
 #include "plugins/gpu/ops/moe_routing.h"
-#include "plugins/cpu/view.h"
+#include "plugins/cpu/support/view.h"
 
 #include <string.h>
 

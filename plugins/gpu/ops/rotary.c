@@ -3,7 +3,7 @@
  * where the position of a token comes from.
  */
 #include "plugins/gpu/kernels/arguments/rotary.h"
-#include "plugins/cpu/view.h"
+#include "plugins/cpu/support/view.h"
 #include "plugins/gpu/launch.h"
 
 GPU_MODULE(rotary);

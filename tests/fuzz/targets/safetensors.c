@@ -1,5 +1,5 @@
 /* A safetensors file that `flhost run` is given. */
-#include "cli/safetensors.h"
+#include "cli/run/safetensors.h"
 #include "tests/fuzz/fuzz.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {

@@ -1,0 +1,27 @@
+/* This rank's part of what ranks make together: the host makes the rest (fl_op_def.ranks). */
+#include "plugins/cpu/normalisation.h"
+#include "plugins/cpu/support/rows.h"
+
+#include <string.h>
+
+static void copy_row(const void *size, const cpu_rows *rows) {
+  memcpy(rows->at[1], rows->at[0], *(const size_t *)size);
+}
+
+/* tensor_model_parallel_all_reduce(x) -> out: x, which the host adds the other ranks' to. */
+static fl_status all_reduce(void *self, fl_call *call) {
+  DLTensor *x = cpu_tensor(call, 0), *const tensors[] = {x, cpu_tensor(call, 1)};
+  size_t size = (size_t)x->shape[x->ndim - 1] * (x->dtype.bits / 8);
+  cpu_row_cost cost = {.work = (int64_t)(2 * size), .written = (int64_t)size};
+  (void)self;
+  return size ? cpu_rows_run(2, tensors, cost, copy_row, &size) : FL_OK;
+}
+
+static const fl_impl ops[] = {
+    {.op_name = "tensor_model_parallel_all_reduce", CPU_FLAGOS, .fn = all_reduce},
+    {.op_name = "all_reduce_fused_add_rms_norm",
+     CPU_FLAGOS,
+     .fn = cpu_rms_norm,
+     .self = (cpu_norm_fn[]){cpu_flagos_norm}},
+};
+OP_LIST(ops);
