@@ -13,7 +13,12 @@
 
 #include <string.h>
 
-enum { LANES = CPU_PLANE_LANES, TOKENS = CPU_PLANE_ROWS, CACHE = 2 << 20 /* bytes of a processor's own */ };
+enum {
+  USUAL_WIDTH = 4,
+  LANES = CPU_PLANE_LANES,
+  TOKENS = CPU_PLANE_ROWS,
+  CACHE = 2 << 20 /* bytes of a processor's own */
+};
 
 /* Of a block of channels: weights [width, channel], bias [channel]; inputs, of which the first width - 1 are past, and
  * sums, both [token, channel], or [token] of one channel. */
@@ -32,47 +37,46 @@ static size_t scratch_size(const cpu_conv *conv) {
   return inputs_size(conv) + (size_t)(conv->width + 1 + TOKENS) * LANES;
 }
 
-/* Sum i is of inputs i, i + step, …, each times its weight, which is one for each lane, or for all. */
-CPU_TEMPLATE void add_up_some(const cpu_conv *conv, int64_t width, const float *restrict weights, int64_t lane_weight,
-                              const float *restrict bias, const float *restrict inputs, int64_t step,
-                              float *restrict sums) {
+/* What decides on the instructions. */
+typedef struct conv_form {
+  bool usual; /* width */
+  bool silu;
+} conv_form;
+
+/* Sum i is of inputs i, i + step, …, each times its weight, which is one for each lane, or for all. Of the usual width
+ * the loop is unrolled: the sums stay in registers. */
+CPU_TEMPLATE void add_up(conv_form form, int64_t width, const float *restrict weights, int64_t lane_weight,
+                         const float *restrict bias, const float *restrict inputs, int64_t step, float *restrict sums) {
+  const int64_t n = form.usual ? USUAL_WIDTH : width;
   float sum[LANES];
   for (int lane = 0; lane < LANES; lane++)
     sum[lane] = bias[lane * lane_weight];
-  for (int64_t j = 0; j < width; j++)
+  for (int64_t j = 0; j < n; j++)
     for (int lane = 0; lane < LANES; lane++)
       sum[lane] += weights[j * LANES + lane * lane_weight] * inputs[j * step + lane];
-  for (int lane = 0; conv->silu && lane < LANES; lane++)
+  for (int lane = 0; form.silu && lane < LANES; lane++)
     sum[lane] = vector_silu(sum[lane]);
   memcpy(sums, sum, sizeof sum);
-}
-
-/* Of the usual width the loop is unrolled: the sums stay in registers. */
-CPU_TEMPLATE void add_up(const cpu_conv *conv, const float *weights, int64_t lane_weight, const float *bias,
-                         const float *inputs, int64_t step, float *sums) {
-  if (conv->width == 4)
-    add_up_some(conv, 4, weights, lane_weight, bias, inputs, step, sums);
-  else
-    add_up_some(conv, conv->width, weights, lane_weight, bias, inputs, step, sums);
 }
 
 /* ------------------------------------------------------------------------------------------------ along the tokens */
 
 /* While a channel is computed, the next one's tokens come from memory: its page no prefetcher would find. */
-CPU_TEMPLATE void prefetch_lanes(const cpu_array *array, int64_t channel, int64_t token, bool to_write) {
+CPU_TEMPLATE void prefetch_lanes(const char *x, const char *out, int64_t bytes) {
   enum { LINE = 64 };
-  const char *at = (const char *)array->data + cpu_at(array, channel, token, 0, 0) * cpu_dtype_size(array->dtype);
-  for (int64_t i = 0; i < LANES * cpu_dtype_size(array->dtype); i += LINE)
-    if (to_write)
-      __builtin_prefetch(at + i, 1);
-    else
-      __builtin_prefetch(at + i, 0);
+  for (int64_t i = 0; i < bytes; i += LINE) {
+    __builtin_prefetch(x + i);
+    __builtin_prefetch(out + i, 1);
+  }
 }
 
-static void convolve_channel(const conv_block *block, const cpu_sequence *sequence, int64_t lane) {
+CPU_TEMPLATE void convolve_channel(conv_form form, const conv_block *block, const cpu_sequence *sequence,
+                                   int64_t lane) {
   const cpu_conv *conv = block->conv;
   int64_t past = conv->width - 1, channel = block->channel + lane;
   cpu_plane state = cpu_plane_at(&conv->state, 1, 2, sequence->slot, channel, 0);
+  const int64_t bytes = cpu_dtype_size(conv->x.dtype);
+  const bool far = block->far;
   float *inputs = block->inputs;
   memset(inputs, 0, (size_t)past * sizeof *inputs);
   if (sequence->continues)
@@ -82,12 +86,12 @@ static void convolve_channel(const conv_block *block, const cpu_sequence *sequen
     cpu_plane x = cpu_plane_at(&conv->x, 0, 1, channel, token, 0),
               out = cpu_plane_at(&conv->out, 0, 1, channel, token, 0);
     cpu_plane_load(&x, 1, n, inputs + past, CPU_BLOCK);
+    const char *next_x = (const char *)x.data + conv->x.stride[0] * bytes;
+    const char *next_out = (const char *)out.data + conv->out.stride[0] * bytes;
     for (int64_t i = 0; i < n; i += LANES) {
-      if (block->far) {
-        prefetch_lanes(&conv->x, channel + 1, token + i, false);
-        prefetch_lanes(&conv->out, channel + 1, token + i, true);
-      }
-      add_up(conv, block->weights + lane, 0, block->bias + lane, inputs + i, 1, block->sums + i);
+      if (far)
+        prefetch_lanes(next_x + i * bytes, next_out + i * bytes, LANES * bytes);
+      add_up(form, conv->width, block->weights + lane, 0, block->bias + lane, inputs + i, 1, block->sums + i);
     }
     cpu_plane_store(&out, 1, n, block->sums, CPU_BLOCK);
     memmove(inputs, inputs + n, (size_t)past * sizeof *inputs);
@@ -96,14 +100,14 @@ static void convolve_channel(const conv_block *block, const cpu_sequence *sequen
     cpu_plane_store(&state, 1, past, inputs, past);
 }
 
-static void along_tokens(const conv_block *block, const cpu_sequence *sequence) {
+CPU_TEMPLATE void along_tokens(conv_form form, const conv_block *block, const cpu_sequence *sequence) {
   for (int64_t lane = 0; lane < block->channels; lane++)
-    convolve_channel(block, sequence, lane);
+    convolve_channel(form, block, sequence, lane);
 }
 
 /* ---------------------------------------------------------------------------------------------- along the channels */
 
-static void along_channels(const conv_block *block, const cpu_sequence *sequence) {
+CPU_TEMPLATE void along_channels(conv_form form, const conv_block *block, const cpu_sequence *sequence) {
   const cpu_conv *conv = block->conv;
   int64_t past = conv->width - 1;
   cpu_plane state = cpu_plane_at(&conv->state, 2, 1, sequence->slot, block->channel, 0);
@@ -117,7 +121,7 @@ static void along_channels(const conv_block *block, const cpu_sequence *sequence
     cpu_plane out = cpu_plane_at(&conv->out, 1, 0, block->channel, token, 0);
     cpu_plane_load(&x, n, block->channels, inputs + past * LANES, LANES);
     for (int64_t t = 0; t < n; t++)
-      add_up(conv, block->weights, 1, block->bias, inputs + t * LANES, LANES, block->sums + t * LANES);
+      add_up(form, conv->width, block->weights, 1, block->bias, inputs + t * LANES, LANES, block->sums + t * LANES);
     cpu_plane_store(&out, n, block->channels, block->sums, LANES);
     memmove(inputs, inputs + n * LANES, (size_t)(past * LANES) * sizeof *inputs);
   }
@@ -127,9 +131,23 @@ static void along_channels(const conv_block *block, const cpu_sequence *sequence
 
 /* ------------------------------------------------------------------------------------------------------------- all */
 
+typedef void (*sequence_fn)(const conv_block *block, const cpu_sequence *sequence);
+
+#define CONVOLVE(name, ...)                                                                                            \
+  static void tokens_##name(const conv_block *block, const cpu_sequence *sequence) {                                   \
+    along_tokens((conv_form){__VA_ARGS__}, block, sequence);                                                           \
+  }                                                                                                                    \
+  static void channels_##name(const conv_block *block, const cpu_sequence *sequence) {                                 \
+    along_channels((conv_form){__VA_ARGS__}, block, sequence);                                                         \
+  }
+CONVOLVE(plain, false, false)
+CONVOLVE(silu, false, true)
+CONVOLVE(usual, true, false)
+CONVOLVE(usual_silu, true, true)
+
 typedef struct conv_loop {
   const cpu_conv *conv;
-  void (*sequence)(const conv_block *block, const cpu_sequence *sequence);
+  sequence_fn sequence;
 } conv_loop;
 
 static void write_zeros(const conv_block *block, int64_t begin, int64_t end) {
@@ -179,7 +197,10 @@ static bool suits_tokens(const cpu_conv *conv) {
 }
 
 fl_status cpu_flagos_conv(fl_call *call, const cpu_conv *conv) {
-  conv_loop loop = {conv, suits_tokens(conv) ? along_tokens : along_channels};
+  static const sequence_fn functions[2][2][2] = {
+      {{channels_plain, channels_silu}, {channels_usual, channels_usual_silu}},
+      {{tokens_plain, tokens_silu}, {tokens_usual, tokens_usual_silu}}};
+  conv_loop loop = {conv, functions[suits_tokens(conv)][conv->width == USUAL_WIDTH][conv->silu]};
   int64_t bytes = 2 * conv->sequences.tokens * LANES * cpu_dtype_size(conv->x.dtype);
   fl_status status =
       cpu_parallel_for((conv->channels + LANES - 1) / LANES, cpu_grain(bytes * CPU_WORK_EXP), run_blocks, &loop);

@@ -2,6 +2,7 @@
 #include "plugins/cpu/flagos/recurrences/plane.h"
 #include "plugins/cpu/flagos/vectors/block.h"
 #include "plugins/cpu/flagos/vectors/chunk.h"
+#include "plugins/cpu/flagos/vectors/lanes.h"
 
 static void *address(const cpu_plane *plane, int64_t row, int64_t lane) {
   return (char *)plane->data + (row * plane->row + lane * plane->lane) * cpu_dtype_size(plane->dtype);
@@ -55,9 +56,53 @@ static bool is_grouped(const cpu_plane *plane, int64_t rows, int64_t width) {
   return plane->row == 1 && plane->lane == rows && width == CPU_PLANE_LANES;
 }
 
+/* Tiles, of which each lane's rows lie together: as many lanes as a vector has, and as many rows; of 16 bits those of a
+ * chunk, which is stored at once. */
+static int64_t tile_size(cpu_dtype dtype) {
+  return dtype == CPU_FLOAT32 ? LANES : CPU_CHUNK;
+}
+
+CPU_TEMPLATE void load_tile_of(cpu_dtype dtype, const cpu_plane *plane, int64_t row, int64_t lane, float *to,
+                               int64_t width) {
+  vector tile[LANES];
+  UNROLL for (int i = 0; i < LANES; i++) tile[i] = load_lanes(dtype, address(plane, row, lane + i), 0);
+  transpose(tile);
+  UNROLL for (int i = 0; i < LANES; i++) * (vector *)(to + (row + i) * width + lane) = tile[i];
+}
+
+/* Functions of their own: what has no tiles shall not make room for them. */
+static __attribute__((noinline)) void load_tile(const cpu_plane *plane, int64_t row, int64_t lane, float *to,
+                                                int64_t width) {
+  if (plane->dtype == CPU_FLOAT32)
+    load_tile_of(CPU_FLOAT32, plane, row, lane, to, width);
+  else if (plane->dtype == CPU_FLOAT16)
+    load_tile_of(CPU_FLOAT16, plane, row, lane, to, width);
+  else
+    load_tile_of(CPU_BFLOAT16, plane, row, lane, to, width);
+}
+
+static __attribute__((noinline)) void store_tile(const cpu_plane *plane, int64_t row, int64_t lane, const float *from,
+                                                 int64_t width) {
+  const int64_t size = tile_size(plane->dtype);
+  float rows[LANES][CPU_CHUNK];
+  for (int64_t part = 0; part < size; part += LANES) {
+    vector tile[LANES];
+    UNROLL for (int i = 0; i < LANES; i++) tile[i] = *(const vector *)(from + (row + part + i) * width + lane);
+    transpose(tile);
+    UNROLL for (int i = 0; i < LANES; i++) * (vector *)(rows[i] + part) = tile[i];
+  }
+  for (int i = 0; i < LANES; i++)
+    cpu_block_types[plane->dtype].store(address(plane, row, lane + i), 0, rows[i], size);
+}
+
+/* How many of `n` are in whole tiles. */
+static int64_t in_tiles(const cpu_plane *plane, int64_t n, int64_t size) {
+  return plane->row == 1 ? n - n % size : 0;
+}
+
 /* Each lane's rows in turn: they are nearer to each other than the lanes are. */
-CPU_TEMPLATE void load_lanes(cpu_dtype dtype, const cpu_plane *plane, int64_t rows, int64_t lanes, float *restrict to,
-                             int64_t width) {
+CPU_TEMPLATE void load_by_lanes(cpu_dtype dtype, const cpu_plane *plane, int64_t rows, int64_t lanes,
+                                float *restrict to, int64_t width) {
   const int64_t step = plane->row * cpu_dtype_size(dtype);
   if (rows == 3 && is_grouped(plane, 3, width)) {
     load_groups(dtype, 3, plane->data, lanes, to);
@@ -67,23 +112,31 @@ CPU_TEMPLATE void load_lanes(cpu_dtype dtype, const cpu_plane *plane, int64_t ro
     load_groups(dtype, 4, plane->data, lanes, to);
     return;
   }
+  const int64_t tile_rows = in_tiles(plane, rows, LANES), tile_lanes = in_tiles(plane, lanes, LANES);
+  for (int64_t lane = 0; lane < tile_lanes; lane += LANES)
+    for (int64_t row = 0; row < tile_rows; row += LANES)
+      load_tile(plane, row, lane, to, width);
   for (int64_t lane = 0; lane < lanes; lane++) {
     const char *from = address(plane, 0, lane);
-    for (int64_t row = 0; row < rows; row++)
+    for (int64_t row = lane < tile_lanes ? tile_rows : 0; row < rows; row++)
       to[row * width + lane] = get(dtype, from + row * step);
   }
 }
 
-CPU_TEMPLATE void store_lanes(cpu_dtype dtype, const cpu_plane *plane, int64_t rows, int64_t lanes,
-                              const float *restrict from, int64_t width) {
+CPU_TEMPLATE void store_by_lanes(cpu_dtype dtype, const cpu_plane *plane, int64_t rows, int64_t lanes,
+                                 const float *restrict from, int64_t width) {
   const int64_t step = plane->row * cpu_dtype_size(dtype);
   if (rows == 3 && is_grouped(plane, 3, width)) {
     store_groups(dtype, 3, plane->data, lanes, from);
     return;
   }
+  const int64_t tile_rows = in_tiles(plane, rows, tile_size(dtype)), tile_lanes = in_tiles(plane, lanes, LANES);
+  for (int64_t lane = 0; lane < tile_lanes; lane += LANES)
+    for (int64_t row = 0; row < tile_rows; row += tile_size(dtype))
+      store_tile(plane, row, lane, from, width);
   for (int64_t lane = 0; lane < lanes; lane++) {
     char *to = address(plane, 0, lane);
-    for (int64_t row = 0; row < rows; row++)
+    for (int64_t row = lane < tile_lanes ? tile_rows : 0; row < rows; row++)
       put(dtype, to + row * step, from[row * width + lane]);
   }
 }
@@ -100,11 +153,11 @@ void cpu_plane_load(const cpu_plane *plane, int64_t rows, int64_t lanes, float *
     for (int64_t row = 0; row < rows; row++)
       cpu_block_types[plane->dtype].load(to + row * width, address(plane, row, 0), 0, lanes);
   else if (plane->dtype == CPU_FLOAT32)
-    load_lanes(CPU_FLOAT32, plane, rows, lanes, to, width);
+    load_by_lanes(CPU_FLOAT32, plane, rows, lanes, to, width);
   else if (plane->dtype == CPU_FLOAT16)
-    load_lanes(CPU_FLOAT16, plane, rows, lanes, to, width);
+    load_by_lanes(CPU_FLOAT16, plane, rows, lanes, to, width);
   else
-    load_lanes(CPU_BFLOAT16, plane, rows, lanes, to, width);
+    load_by_lanes(CPU_BFLOAT16, plane, rows, lanes, to, width);
 }
 
 void cpu_plane_store(const cpu_plane *plane, int64_t rows, int64_t lanes, const float *from, int64_t width) {
@@ -112,11 +165,11 @@ void cpu_plane_store(const cpu_plane *plane, int64_t rows, int64_t lanes, const 
     for (int64_t row = 0; row < rows; row++)
       cpu_block_types[plane->dtype].store(address(plane, row, 0), 0, from + row * width, lanes);
   else if (plane->dtype == CPU_FLOAT32)
-    store_lanes(CPU_FLOAT32, plane, rows, lanes, from, width);
+    store_by_lanes(CPU_FLOAT32, plane, rows, lanes, from, width);
   else if (plane->dtype == CPU_FLOAT16)
-    store_lanes(CPU_FLOAT16, plane, rows, lanes, from, width);
+    store_by_lanes(CPU_FLOAT16, plane, rows, lanes, from, width);
   else
-    store_lanes(CPU_BFLOAT16, plane, rows, lanes, from, width);
+    store_by_lanes(CPU_BFLOAT16, plane, rows, lanes, from, width);
 }
 
 void cpu_plane_zero(const cpu_plane *plane, int64_t rows, int64_t lanes) {

@@ -84,15 +84,24 @@ static void advance_at_once(int64_t states, const float *restrict delta, float a
 
 /* --------------------------------------------------------------------------------------------------- a tile of them */
 
-static void limit_steps(const lanes_scan *scan, const lanes_scratch *s, int64_t n) {
-  for (int64_t t = 0; t < n; t++)
+CPU_TEMPLATE void limit_steps_as(bool softplus, const lanes_scan *scan, const lanes_scratch *s, int64_t n) {
+  const float least = scan->delta_min, most = scan->delta_max;
+  for (int64_t t = 0; t < n; t++) {
+    float *steps = s->delta + t * LANES;
     for (int lane = 0; lane < LANES; lane++) {
-      float delta = s->delta[t * LANES + lane] + s->delta_bias[lane];
-      delta = scan->softplus ? vector_softplus(delta) : delta;
-      s->delta[t * LANES + lane] = delta < scan->delta_min   ? scan->delta_min
-                                   : delta > scan->delta_max ? scan->delta_max
-                                                             : delta;
+      float step = steps[lane] + s->delta_bias[lane], delta = softplus ? vector_softplus(step) : step;
+      float above = delta < least ? least : delta;
+      steps[lane] = above > most ? most : above;
     }
+  }
+}
+
+/* Functions of their own: of a loop with a choice in it compilers make no vectors. */
+static void limit_steps(const lanes_scan *scan, const lanes_scratch *s, int64_t n) {
+  if (scan->softplus)
+    limit_steps_as(true, scan, s, n);
+  else
+    limit_steps_as(false, scan, s, n);
 }
 
 static void scan_token(const lanes_scan *scan, const lanes_scratch *s, int64_t t) {
