@@ -9,36 +9,32 @@ static int64_t chunks_of(int64_t size) {
   return (size + CPU_CHUNK - 1) / CPU_CHUNK;
 }
 
-/* Lanes behind the row's end are -infinity. */
-CPU_TEMPLATE void load_chunk(const cpu_leading *row, int64_t first, float *values) {
-  int64_t n = row->size - first;
-  if (n >= CPU_CHUNK) {
-    cpu_load_ahead(CPU_FLOAT32, values, row->values, first, CPU_CHUNK);
-    return;
-  }
-  cpu_load(CPU_FLOAT32, values, row->values, first, n);
-  for (int64_t i = n; i < CPU_CHUNK; i++)
-    values[i] = -INFINITY;
-}
-
 size_t cpu_leading_bytes(int64_t size) {
   return (size_t)size * sizeof(uint64_t) + (size_t)chunks_of(size) * sizeof(uint32_t);
 }
 
+/* Of the chunk; lanes behind the row's end are none. */
+CPU_TEMPLATE uint32_t largest_of(const float *row, int64_t first, int64_t n) {
+  float values[CPU_CHUNK];
+  uint32_t largest = 0;
+  cpu_load_ahead(CPU_FLOAT32, values, row, first, n);
+  for (int i = 0; i < CPU_CHUNK; i++) {
+    uint32_t bits = n == CPU_CHUNK || i < n ? cpu_order_bits(values[i]) : 0;
+    largest = bits > largest ? bits : largest;
+  }
+  return largest;
+}
+
 cpu_leading cpu_leading_begin(const float *values, int64_t size, void *memory) {
   cpu_leading row = {.values = values, .size = size, .keys = memory};
+  const int64_t whole = size / CPU_CHUNK;
   row.largest = (uint32_t *)(row.keys + size);
-  for (int64_t chunk = 0; chunk < chunks_of(size); chunk++) {
-    float lanes[CPU_CHUNK];
-    uint32_t largest = 0;
-    load_chunk(&row, chunk * CPU_CHUNK, lanes);
-    for (int i = 0; i < CPU_CHUNK; i++) {
-      uint32_t bits = cpu_order_bits(lanes[i]);
-      largest = bits > largest ? bits : largest;
-    }
-    row.largest[chunk] = largest;
-    row.most = largest > row.most ? largest : row.most;
-  }
+  for (int64_t chunk = 0; chunk < whole; chunk++)
+    row.largest[chunk] = largest_of(values, chunk * CPU_CHUNK, CPU_CHUNK);
+  if (whole < chunks_of(size))
+    row.largest[whole] = largest_of(values, whole * CPU_CHUNK, size % CPU_CHUNK);
+  for (int64_t chunk = 0; chunk < chunks_of(size); chunk++)
+    row.most = row.largest[chunk] > row.most ? row.largest[chunk] : row.most;
   return row;
 }
 
@@ -170,6 +166,18 @@ uint64_t cpu_leading_part_of_keys(const cpu_leading *row, int64_t n, double part
 /* Elements by how far they are below the largest: so many ranges, of an eighth each. The last has all that is beyond.
  */
 enum { RANGES = 256, RANGES_OF_1 = 8, TABLES = 4 };
+
+/* Lanes behind the row's end are -infinity. */
+CPU_TEMPLATE void load_chunk(const cpu_leading *row, int64_t first, float *values) {
+  int64_t n = row->size - first;
+  if (n >= CPU_CHUNK) {
+    cpu_load_ahead(CPU_FLOAT32, values, row->values, first, CPU_CHUNK);
+    return;
+  }
+  cpu_load(CPU_FLOAT32, values, row->values, first, n);
+  for (int64_t i = n; i < CPU_CHUNK; i++)
+    values[i] = -INFINITY;
+}
 
 CPU_TEMPLATE void find_ranges(const cpu_leading *row, const float *values, int32_t *range) {
   float most = cpu_order_value(row->most);

@@ -11,23 +11,16 @@
 #include <math.h>
 #include <string.h>
 
-/* Lanes behind the row's end are -infinity. */
-CPU_TEMPLATE void load_chunk(cpu_dtype dtype, const void *logits, int64_t size, int64_t first, float *values) {
-  int64_t n = size - first;
-  if (n >= CPU_CHUNK) {
+/* Elements `first` to first + n - 1, n <= CPU_CHUNK; lanes behind them are -infinity. Whole chunks and the last one, of
+ * which some lanes may be none, are computed by loops of their own: a choice between them would keep all in memory. */
+CPU_TEMPLATE void load_chunk(cpu_dtype dtype, const void *logits, int64_t first, int64_t n, float *values) {
+  if (n == CPU_CHUNK) {
     cpu_load_next(dtype, values, logits, first, CPU_CHUNK);
     return;
   }
   cpu_load(dtype, values, logits, first, n);
   for (int64_t i = n; i < CPU_CHUNK; i++)
     values[i] = -INFINITY;
-}
-
-CPU_TEMPLATE void store_chunk(const cpu_sampling_row *row, int64_t first, const float *values) {
-  if (first + CPU_CHUNK <= row->size)
-    cpu_store(CPU_FLOAT32, row->out, first, values, CPU_CHUNK);
-  else
-    cpu_store(CPU_FLOAT32, row->out, first, values, row->size - first);
 }
 
 static void copy(const cpu_sampling_row *row) {
@@ -91,14 +84,21 @@ static fl_status apply_penalties(const cpu_sampling_row *row) {
 
 /* ----------------------------------------------------------------------------------------- temperature and cut-offs */
 
+CPU_TEMPLATE void divide_chunk(const cpu_sampling_row *row, float temperature, int64_t first, int64_t n) {
+  float values[CPU_CHUNK];
+  load_chunk(CPU_FLOAT32, row->logits, first, n, values);
+  for (int i = 0; i < CPU_CHUNK; i++)
+    values[i] /= temperature;
+  cpu_store(CPU_FLOAT32, row->out, first, values, n);
+}
+
 static fl_status apply_temperature(const cpu_sampling_row *row) {
-  float temperature = row->temperature < 1e-5f ? 1 : row->temperature, values[CPU_CHUNK];
-  for (int64_t first = 0; first < row->size; first += CPU_CHUNK) {
-    load_chunk(CPU_FLOAT32, row->logits, row->size, first, values);
-    for (int i = 0; i < CPU_CHUNK; i++)
-      values[i] /= temperature;
-    store_chunk(row, first, values);
-  }
+  const float temperature = row->temperature < 1e-5f ? 1 : row->temperature;
+  int64_t first = 0;
+  for (; first + CPU_CHUNK <= row->size; first += CPU_CHUNK)
+    divide_chunk(row, temperature, first, CPU_CHUNK);
+  if (first < row->size)
+    divide_chunk(row, temperature, first, row->size - first);
   return FL_OK;
 }
 
@@ -116,51 +116,71 @@ static uint32_t cut_of(uint32_t most, double part) {
   return low;
 }
 
-CPU_TEMPLATE uint32_t most_of(const cpu_sampling_row *row) {
-  uint32_t lanes[CPU_CHUNK] = {0}, most = 0;
+/* Lane by lane, as the order's bits. */
+CPU_TEMPLATE void find_most(const cpu_sampling_row *row, uint32_t *lanes, int64_t first, int64_t n) {
   float values[CPU_CHUNK];
-  for (int64_t first = 0; first < row->size; first += CPU_CHUNK) {
-    load_chunk(CPU_FLOAT32, row->logits, row->size, first, values);
-    for (int i = 0; i < CPU_CHUNK; i++) {
-      uint32_t bits = cpu_order_bits(values[i]);
-      lanes[i] = bits > lanes[i] ? bits : lanes[i];
-    }
+  load_chunk(CPU_FLOAT32, row->logits, first, n, values);
+  for (int i = 0; i < CPU_CHUNK; i++) {
+    uint32_t bits = cpu_order_bits(values[i]);
+    lanes[i] = bits > lanes[i] ? bits : lanes[i];
   }
+}
+
+static uint32_t most_of(const cpu_sampling_row *row) {
+  uint32_t lanes[CPU_CHUNK] = {0}, most = 0;
+  int64_t first = 0;
+  for (; first + CPU_CHUNK <= row->size; first += CPU_CHUNK)
+    find_most(row, lanes, first, CPU_CHUNK);
+  if (first < row->size)
+    find_most(row, lanes, first, row->size - first);
   for (int i = 0; i < CPU_CHUNK; i++)
     most = lanes[i] > most ? lanes[i] : most;
   return most;
 }
 
-static fl_status apply_min_p(const cpu_sampling_row *row) {
+/* Closes what is below the cut. */
+CPU_TEMPLATE void cut_chunk(const cpu_sampling_row *row, uint32_t cut, int64_t first, int64_t n) {
   float values[CPU_CHUNK];
+  load_chunk(CPU_FLOAT32, row->logits, first, n, values);
+  for (int i = 0; i < CPU_CHUNK; i++)
+    values[i] = cpu_order_bits(values[i]) < cut ? -INFINITY : values[i];
+  cpu_store(CPU_FLOAT32, row->out, first, values, n);
+}
+
+static fl_status apply_min_p(const cpu_sampling_row *row) {
   uint32_t most = row->min_p > 0 ? most_of(row) : cpu_order_nan;
   if (!isfinite(cpu_order_value(most))) {
     copy(row);
     return FL_OK;
   }
-  uint32_t cut = cut_of(most, (double)row->min_p);
-  for (int64_t first = 0; first < row->size; first += CPU_CHUNK) {
-    load_chunk(CPU_FLOAT32, row->logits, row->size, first, values);
-    for (int i = 0; i < CPU_CHUNK; i++)
-      values[i] = cpu_order_bits(values[i]) < cut ? -INFINITY : values[i];
-    store_chunk(row, first, values);
-  }
+  const uint32_t cut = cut_of(most, (double)row->min_p);
+  int64_t first = 0;
+  for (; first + CPU_CHUNK <= row->size; first += CPU_CHUNK)
+    cut_chunk(row, cut, first, CPU_CHUNK);
+  if (first < row->size)
+    cut_chunk(row, cut, first, row->size - first);
   return FL_OK;
 }
 
-/* Closes what comes behind `last` in the order. */
-static void close_behind(const cpu_sampling_row *row, uint64_t last) {
-  uint32_t bound = (uint32_t)(last >> 32), index = (uint32_t)cpu_order_index(last);
+/* Closes what comes behind (bound, index) in the order. */
+CPU_TEMPLATE void close_chunk(const cpu_sampling_row *row, uint32_t bound, uint32_t index, int64_t first, int64_t n) {
   float values[CPU_CHUNK];
-  for (int64_t first = 0; first < row->size; first += CPU_CHUNK) {
-    load_chunk(CPU_FLOAT32, row->logits, row->size, first, values);
-    for (int i = 0; i < CPU_CHUNK; i++) {
-      uint32_t bits = cpu_order_bits(values[i]), at = (uint32_t)first + (uint32_t)i;
-      bool stays = (bits > bound) | ((bits == bound) & (at <= index));
-      values[i] = stays ? values[i] : -INFINITY;
-    }
-    store_chunk(row, first, values);
+  load_chunk(CPU_FLOAT32, row->logits, first, n, values);
+  for (int i = 0; i < CPU_CHUNK; i++) {
+    uint32_t bits = cpu_order_bits(values[i]), at = (uint32_t)first + (uint32_t)i;
+    bool stays = (bits > bound) | ((bits == bound) & (at <= index));
+    values[i] = stays ? values[i] : -INFINITY;
   }
+  cpu_store(CPU_FLOAT32, row->out, first, values, n);
+}
+
+static void close_behind(const cpu_sampling_row *row, uint64_t last) {
+  const uint32_t bound = (uint32_t)(last >> 32), index = (uint32_t)cpu_order_index(last);
+  int64_t first = 0;
+  for (; first + CPU_CHUNK <= row->size; first += CPU_CHUNK)
+    close_chunk(row, bound, index, first, CPU_CHUNK);
+  if (first < row->size)
+    close_chunk(row, bound, index, first, row->size - first);
 }
 
 /* Of an infinite or NaN largest value all probabilities are NaN: only the first stays. Of a row of -infinity all do. */
@@ -190,21 +210,32 @@ static fl_status apply_top_k_top_p(const cpu_sampling_row *row) {
 
 /* --------------------------------------------------------------------------------------------------- taking a token */
 
-/* Lane by lane the first of the largest; then the first of these. */
-CPU_TEMPLATE int64_t argmax(cpu_dtype dtype, const void *logits, int64_t size) {
-  uint32_t most[CPU_CHUNK] = {0}, at[CPU_CHUNK] = {0};
-  uint64_t best = 0;
+/* Lane by lane the first of the largest. */
+typedef struct leaders {
+  uint32_t most[CPU_CHUNK], at[CPU_CHUNK]; /* in the order's bits; of the chunk where it is */
+} leaders;
+
+CPU_TEMPLATE void find_leaders(cpu_dtype dtype, leaders *found, const void *logits, int64_t first, int64_t n) {
   float values[CPU_CHUNK];
-  for (int64_t first = 0; first < size; first += CPU_CHUNK) {
-    load_chunk(dtype, logits, size, first, values);
-    for (int i = 0; i < CPU_CHUNK; i++) {
-      uint32_t bits = cpu_order_bits(values[i]);
-      at[i] = bits > most[i] ? (uint32_t)first : at[i];
-      most[i] = bits > most[i] ? bits : most[i];
-    }
-  }
+  load_chunk(dtype, logits, first, n, values);
   for (int i = 0; i < CPU_CHUNK; i++) {
-    uint64_t key = cpu_order_key(cpu_order_value(most[i]), (int64_t)at[i] + i);
+    uint32_t bits = cpu_order_bits(values[i]);
+    found->at[i] = bits > found->most[i] ? (uint32_t)first : found->at[i];
+    found->most[i] = bits > found->most[i] ? bits : found->most[i];
+  }
+}
+
+/* The first of the largest. */
+CPU_TEMPLATE int64_t argmax(cpu_dtype dtype, const void *logits, int64_t size) {
+  leaders found = {{0}, {0}};
+  uint64_t best = 0;
+  int64_t first = 0;
+  for (; first + CPU_CHUNK <= size; first += CPU_CHUNK)
+    find_leaders(dtype, &found, logits, first, CPU_CHUNK);
+  if (first < size)
+    find_leaders(dtype, &found, logits, first, size - first);
+  for (int i = 0; i < CPU_CHUNK; i++) {
+    uint64_t key = cpu_order_key(cpu_order_value(found.most[i]), (int64_t)found.at[i] + i);
     best = key > best ? key : best;
   }
   return cpu_order_index(best);
@@ -235,33 +266,47 @@ static float bound_of(draw how, double best) {
   return t > 0 ? (float)(best * t - (t * 2e-4 + 1e-6 * fabs(best * t))) : -INFINITY;
 }
 
-/* Scores in float, and in double those of the tokens that may be the best yet, the first ones and then few. */
-CPU_TEMPLATE int64_t draw_from(draw how, const cpu_sampling_row *row) {
-  float values[CPU_CHUNK], noise[CPU_CHUNK], bound = -INFINITY;
-  double best = -INFINITY;
-  int64_t taken = 0;
-  for (int64_t first = 0; first < row->size; first += CPU_CHUNK) {
-    int32_t may[CPU_CHUNK], any = 0;
-    load_chunk(CPU_FLOAT32, row->logits, row->size, first, values);
-    load_chunk(CPU_FLOAT32, row->noise, row->size, first, noise);
-    for (int i = 0; i < CPU_CHUNK; i++) {
-      float e = how.uniform ? probability_minus_log1p_minus(noise[i]) : noise[i];
-      float score = values[i] - how.temperature * probability_log(e);
-      may[i] = (values[i] != -INFINITY) & !(score < bound);
-      any |= may[i];
-    }
-    for (int i = 0; any && i < CPU_CHUNK; i++) {
-      double score = may[i] ? exact_score(how, values[i], noise[i]) : -INFINITY;
-      if (isnan(score))
-        return first + i;
-      if (score > best) {
-        best = score;
-        taken = first + i;
-        bound = bound_of(how, best);
-      }
-    }
+/* A draw as far as it is. */
+typedef struct drawn {
+  double best;
+  float bound; /* of it */
+  int64_t taken;
+} drawn;
+
+/* Scores in float, and in double those of the tokens that may be the best yet, the first ones and then few. False: one
+ * is no number, and taken. */
+CPU_TEMPLATE bool draw_chunk(draw how, const cpu_sampling_row *row, drawn *yet, int64_t first, int64_t n) {
+  float values[CPU_CHUNK], noise[CPU_CHUNK];
+  int32_t may[CPU_CHUNK], any = 0;
+  load_chunk(CPU_FLOAT32, row->logits, first, n, values);
+  load_chunk(CPU_FLOAT32, row->noise, first, n, noise);
+  for (int i = 0; i < CPU_CHUNK; i++) {
+    float e = how.uniform ? probability_minus_log1p_minus(noise[i]) : noise[i];
+    float score = values[i] - how.temperature * probability_log(e);
+    may[i] = (values[i] != -INFINITY) & !(score < yet->bound);
+    any |= may[i];
   }
-  return taken;
+  for (int i = 0; any && i < CPU_CHUNK; i++) {
+    double score = may[i] ? exact_score(how, values[i], noise[i]) : -INFINITY;
+    if (isnan(score)) {
+      yet->taken = first + i;
+      return false;
+    }
+    if (score > yet->best)
+      *yet = (drawn){.best = score, .bound = bound_of(how, score), .taken = first + i};
+  }
+  return true;
+}
+
+CPU_TEMPLATE int64_t draw_from(draw how, const cpu_sampling_row *row) {
+  drawn yet = {-INFINITY, -INFINITY, 0};
+  int64_t first = 0;
+  for (; first + CPU_CHUNK <= row->size; first += CPU_CHUNK)
+    if (!draw_chunk(how, row, &yet, first, CPU_CHUNK))
+      return yet.taken;
+  if (first < row->size)
+    draw_chunk(how, row, &yet, first, row->size - first);
+  return yet.taken;
 }
 
 static fl_status exponential_sample(const cpu_sampling_row *row) {
@@ -277,16 +322,23 @@ static fl_status gumbel_sample(const cpu_sampling_row *row) {
 
 /* --------------------------------------------------------------------------------------------------------- logprobs */
 
+CPU_TEMPLATE void add_exponentials(const cpu_leading *row, double most, double *lanes, int64_t first, int64_t n) {
+  float values[CPU_CHUNK];
+  load_chunk(CPU_FLOAT32, row->values, first, n, values);
+  for (int i = 0; i < CPU_CHUNK; i++)
+    lanes[i] += probability_exp((double)values[i] - most);
+}
+
 static float logsumexp(const cpu_leading *row) {
-  float most = cpu_order_value(row->most), values[CPU_CHUNK];
+  const float most = cpu_order_value(row->most);
   double lanes[CPU_CHUNK] = {0}, sum = 0;
+  int64_t first = 0;
   if (!isfinite(most))
     return most;
-  for (int64_t first = 0; first < row->size; first += CPU_CHUNK) {
-    load_chunk(CPU_FLOAT32, row->values, row->size, first, values);
-    for (int i = 0; i < CPU_CHUNK; i++)
-      lanes[i] += probability_exp((double)values[i] - (double)most);
-  }
+  for (; first + CPU_CHUNK <= row->size; first += CPU_CHUNK)
+    add_exponentials(row, (double)most, lanes, first, CPU_CHUNK);
+  if (first < row->size)
+    add_exponentials(row, (double)most, lanes, first, row->size - first);
   for (int i = 0; i < CPU_CHUNK; i++)
     sum += lanes[i];
   return (float)((double)most + log(sum));
@@ -321,16 +373,23 @@ static void gather(const cpu_sampling_row *of, const cpu_leading *row) {
   }
 }
 
-static void widen(cpu_dtype dtype, const void *logits, int64_t size, float *to) {
-  for (int64_t first = 0; first < size; first += CPU_CHUNK) {
-    if (dtype == CPU_FLOAT16)
-      load_chunk(CPU_FLOAT16, logits, size, first, to + first);
-    else
-      load_chunk(CPU_BFLOAT16, logits, size, first, to + first);
-  }
+/* With a whole chunk at the end. */
+CPU_TEMPLATE void widen_as(cpu_dtype dtype, const void *logits, int64_t size, float *to) {
+  int64_t first = 0;
+  for (; first + CPU_CHUNK <= size; first += CPU_CHUNK)
+    load_chunk(dtype, logits, first, CPU_CHUNK, to + first);
+  if (first < size)
+    load_chunk(dtype, logits, first, size - first, to + first);
 }
 
-/* Other types are made floats first, with a whole chunk at the end. */
+static void widen(cpu_dtype dtype, const void *logits, int64_t size, float *to) {
+  if (dtype == CPU_FLOAT16)
+    widen_as(CPU_FLOAT16, logits, size, to);
+  else
+    widen_as(CPU_BFLOAT16, logits, size, to);
+}
+
+/* Other types are made floats first. */
 static fl_status gather_logprobs(const cpu_sampling_row *row) {
   size_t floats = row->dtype == CPU_FLOAT32 ? 0 : ((size_t)row->size + CPU_CHUNK) * sizeof(float);
   char *memory = cpu_scratch_take_bytes(cpu_leading_bytes(row->size) + floats);
