@@ -5,8 +5,9 @@ CPU_OPTIMISE ?= $(if $(SANITIZE),-O1,-O3)
 CPU_FLAGOS_FILES := $(patsubst plugins/cpu/flagos/%.c,%,$(sort $(wildcard plugins/cpu/flagos/*/*.c)))
 CPU_PLUGIN_OBJECTS := $(patsubst %.c,$(BUILD)/obj/%.o,$(foreach folder,cpu cpu/support cpu/reference cpu/flagos/*,$(sort $(wildcard plugins/$(folder)/*.c))))
 PLUGINS += $(CPU_PLUGIN)
-# A copy of a chunk stays a loop: the memcpy that gcc makes of it goes through memory.
-CPU_LOOPS := $(call takes,-fno-tree-loop-distribute-patterns)
+# A copy of a chunk stays a loop: the memcpy that gcc makes of it goes through memory, as do sums and maxima of lanes whose loop gcc
+# unrolls around that over the lanes.
+CPU_LOOPS := $(call takes,-fno-tree-loop-distribute-patterns) $(call takes,-fno-loop-unroll-and-jam)
 # Of optimised kernels lines can be told, and hardly a variable; to keep account of those takes a third of the compiler's time.
 CPU_DEBUG := $(if $(filter -g,$(CFLAGS)),-g1)
 cpu_flagos_flags = $(CPU_OPTIONS_$(1)) -DOP_LIST_SECTION='"op_lists_$(1)"' $(CPU_OPTIMISE) $(CPU_DEBUG) -falign-functions=64 -fno-math-errno -fno-trapping-math $(CPU_LOOPS) $(SANITIZE_KERNELS)
