@@ -45,14 +45,25 @@ static void end_row(const cpu_four_bit_linear *linear, void *to, float *values, 
   cpu_block_types[type_of_tiles(linear)].store(to, 0, values, n);
 }
 
+typedef uint32_t eight_words __attribute__((vector_size(32)));
+typedef int32_t eight_integers __attribute__((vector_size(32)));
+typedef float eight_floats __attribute__((vector_size(32), aligned(4), may_alias));
+
 /* Columns first to first + n - 1 (multiples of 8) of AWQ's words. */
 static void unpack_awq(const char *row, int64_t first, int64_t n, float *to) {
-  static const uint32_t shifts[] = {0, 16, 4, 20, 8, 24, 12, 28};
+  const eight_words shifts = {0, 16, 4, 20, 8, 24, 12, 28};
   for (int64_t i = 0; i < n; i += 8) {
-    uint32_t word = word_at(row, (first + i) / 8);
-    for (int c = 0; c < 8; c++)
-      to[i + c] = (float)(int32_t)(word >> shifts[c] & 15);
+    eight_words word = (eight_words){0} + word_at(row, (first + i) / 8);
+    *(eight_floats *)(to + i) = __builtin_convertvector((eight_integers)(word >> shifts & 15), eight_floats);
   }
+}
+
+/* Rows that lie in pages of their own, of which little is read at a time, no processor fetches by itself. */
+enum { AHEAD_AWQ = 32 };
+
+static void fetch_awq(const char *row, int64_t first, int64_t n) {
+  for (int64_t i = 0; i < n; i += 128)
+    __builtin_prefetch(row + (first + i) / 2);
 }
 
 /* Zero points and scales of a group. */
@@ -77,9 +88,11 @@ static void unpack_columns(const cpu_four_bit_linear *linear, int64_t first, int
     int64_t own = cpu_group_of(linear, row);
     if (own != group)
       unpack_group(linear, group = own, first, n, zeros, scales);
-    if (linear->format == CPU_AWQ)
-      unpack_awq(linear->weight + row * linear->weight_stride, first, n, values);
-    else {
+    if (linear->format == CPU_AWQ) {
+      const char *words = linear->weight + row * linear->weight_stride;
+      fetch_awq(words + AHEAD_AWQ * linear->weight_stride, first, n);
+      unpack_awq(words, first, n, values);
+    } else {
       const uint32_t *words =
           (const uint32_t *)(const void *)(linear->weight + row / 8 * linear->weight_stride) + first;
       for (int64_t i = 0; i < n; i++)
@@ -93,20 +106,35 @@ static float scale_of_byte(uint8_t byte) {
   return byte == 255 ? NAN : fl_float_from_bits(byte ? (uint32_t)byte << 23 : 0x00400000u);
 }
 
-/* Columns first to first + n - 1 as a tile [n, k]. */
+enum { SCALED = 32 }; /* values that share a scale */
+
+/* Twice a magnitude of MXFP4, which is 0, 1, 2, 3, 4, 6, 8 or 12, from its code: what is above 4 counts twice, and what
+ * is above 6 twice again. */
+static void unpack_scaled(const uint8_t *bytes, float scale, float *to) {
+  const eight_words shifts = {0, 4, 8, 12, 16, 20, 24, 28};
+  for (int64_t i = 0; i < SCALED; i += 8) {
+    uint32_t word;
+    memcpy(&word, bytes + i / 2, sizeof word); /* bytes may lie anywhere */
+    eight_words codes = ((eight_words){0} + word) >> shifts;
+    eight_integers twice = (eight_integers)(codes & 7), above4 = twice - 4, above6 = twice - 6;
+    twice += (above4 & (above4 > 0)) + 2 * (above6 & (above6 > 0));
+    eight_floats values = __builtin_convertvector(twice, eight_floats) * (0.5f * scale);
+    *(eight_floats *)(to + i) = (eight_floats)((eight_words)values ^ (codes & 8) << 28);
+  }
+}
+
+/* Columns first to first + n - 1 as a tile [n, k]. Many values are unpacked before they are stored as vectors: what was
+ * just written one by one, these would wait for. */
 static void unpack_mxfp4(const cpu_four_bit_linear *linear, int64_t first, int64_t n, cpu_matrix to) {
-  static const float codes[16] = {0, 0.5f, 1, 1.5f, 2, 3, 4, 6, -0.0f, -0.5f, -1, -1.5f, -2, -3, -4, -6};
-  float values[32];
+  float values[CPU_BLOCK];
   for (int64_t column = 0; column < n; column++) {
     const uint8_t *bytes = (const uint8_t *)linear->weight + (first + column) * linear->weight_stride;
     const uint8_t *scales = cpu_matrix_row(linear->scales, first + column);
-    for (int64_t block = 0; block < linear->k / 32; block++, bytes += 16) {
-      float scale = scale_of_byte(scales[block]);
-      for (int i = 0; i < 16; i++) {
-        values[2 * i] = codes[bytes[i] & 15] * scale;
-        values[2 * i + 1] = codes[bytes[i] >> 4] * scale;
-      }
-      cpu_block_types[to.dtype].store(cpu_matrix_row(to, column), 32 * block, values, 32);
+    for (int64_t begin = 0; begin < linear->k; begin += CPU_BLOCK) {
+      const int64_t size = cpu_block_size(linear->k - begin);
+      for (int64_t i = 0; i < size; i += SCALED)
+        unpack_scaled(bytes + (begin + i) / 2, scale_of_byte(scales[(begin + i) / SCALED]), values + i);
+      cpu_block_types[to.dtype].store(cpu_matrix_row(to, column), begin, values, size);
     }
   }
 }
