@@ -316,15 +316,36 @@ END_TEST
 /* Also where a product of smaller numbers than normal ones counts as 0, in the block of keys of the infinite one and in
  * those that have none. */
 START_TEST(the_smallest_number_times_infinity_is_infinite) {
-  enum { SIZE = 16, NUMBER = 5 };
-  const batch b = {1, 0, {30}, {400}};
-  paged p = make_paged(bfloat16, int32, &b, (sizes){4, 2, SIZE}, plain, 0);
-  for (int64_t row = 0; row < 30 * 4; row++)
-    set(&p.query->tensor, row * SIZE + NUMBER, ldexp(1, -133));
-  set(&p.keys->tensor, (int64_t)element(p.table, 200 / BLOCK) * BLOCK * 2 * SIZE + NUMBER, -INFINITY);
+  enum { NUMBER = 5 };
+  const int64_t size = _i ? 32 : 16, queries = _i ? 1 : 30;
+  const batch b = {1, 0, {queries}, {400}};
+  paged p = make_paged(bfloat16, int32, &b, (sizes){4, 2, size}, plain, 0);
+  for (int64_t row = 0; row < queries * 4; row++)
+    set(&p.query->tensor, row * size + NUMBER, ldexp(1, -133));
+  set(&p.keys->tensor, (int64_t)element(p.table, 200 / BLOCK) * BLOCK * 2 * size + NUMBER, -INFINITY);
   results expected = run("reference.c", &p, 0), given = run("default.flagos", &p, 0);
-  for (int64_t i = 0; i < 30 * 4 * SIZE; i++)
+  for (int64_t i = 0; i < queries * 4 * size; i++)
     ck_each(isfinite(element(given.out, i)), "element %d is not finite", (int)i);
+  check_close("paged_attention", &given.out->tensor, &expected.out->tensor);
+  free_results(expected);
+  free_results(given);
+  unmake_paged(&p);
+}
+END_TEST
+
+/* One of 400 keys is all that some numbers of the query meet, and it takes most of the weight. */
+START_TEST(a_large_query_sees_a_key_that_is_smaller_than_normal_numbers) {
+  enum { SIZE = 32, LARGE = 16 };
+  const batch b = {1, 0, {1}, {400}};
+  paged p = make_paged(bfloat16, int32, &b, (sizes){4, 2, SIZE}, plain, 0);
+  for (int64_t i = 0; i < LARGE; i++) {
+    for (int64_t row = 0; row < 4; row++)
+      set(&p.query->tensor, row * SIZE + i, ldexp(1, 127));
+    for (int64_t row = 0; row < (int64_t)BLOCKS * BLOCK * 2; row++)
+      set(&p.keys->tensor, row * SIZE + i, 0);
+    set(&p.keys->tensor, (int64_t)element(p.table, 200 / BLOCK) * BLOCK * 2 * SIZE + i, ldexp(1, -127));
+  }
+  results expected = run("reference.c", &p, 0), given = run("default.flagos", &p, 0);
   check_close("paged_attention", &given.out->tensor, &expected.out->tensor);
   free_results(expected);
   free_results(given);
@@ -571,7 +592,8 @@ static void add_tests(TCase *tests) {
   tcase_add_loop_test(tests, rows_behind_a_sequence_and_other_blocks_are_not_read, 0, 2);
   tcase_add_loop_test(tests, nan_in_a_row_reaches_the_queries_that_see_it_and_no_others, 0, 4);
   tcase_add_loop_test(tests, nan_in_a_query_stays_in_its_head, 0, 4);
-  tcase_add_test(tests, the_smallest_number_times_infinity_is_infinite);
+  tcase_add_loop_test(tests, the_smallest_number_times_infinity_is_infinite, 0, 2);
+  tcase_add_test(tests, a_large_query_sees_a_key_that_is_smaller_than_normal_numbers);
   tcase_add_loop_test(tests, tokens_behind_the_last_sequence_are_padding, 0, 2);
   tcase_add_loop_test(tests, O6_indices_out_of_range_are_bad_arguments_and_nothing_is_written, 0, 2);
   tcase_add_test(tests, O6_bad_arguments_of_attention_are_refused_with_a_reason);

@@ -253,7 +253,10 @@ static void begin_few(const task *t, few_rows *rows) {
   memset(rows->sums, 0, bytes);
   for (int64_t row = 0; row < rows->n; row++) {
     const void *query = query_of(t, rows->first + row);
-    for (int64_t first = 0; first < paged->size; first += CPU_BLOCK) {
+    cpu_element16 *pairs = (cpu_element16 *)rows->query + row * PAIR;
+    for (int64_t i = 0; rows->few.in_pairs && i < paged->size; i += PAIR)
+      memcpy(pairs + i * rows->few.queries, (const cpu_element16 *)query + i, PAIR * sizeof *pairs);
+    for (int64_t first = 0; !rows->few.in_pairs && first < paged->size; first += CPU_BLOCK) {
       int64_t n = cpu_block_size(paged->size - first);
       cpu_block_types[paged->dtype].load(block, query, first, n);
       for (int64_t i = 0; i < n; i++)
@@ -266,7 +269,11 @@ static void begin_few(const task *t, few_rows *rows) {
 static void attend_few(const task *t, few_rows *rows, int64_t first, int64_t n, const row_list *keys,
                        const row_list *values, float *scores) {
   const few_queries *few = &rows->few;
-  few_multiply_of[few->dtype][few->queries / 2](few->size, rows->query, keys->rows, n, scores, FEW_STRIDE);
+  if (few->in_pairs)
+    few_multiply_pairs_of[few->queries / 2](few->size, (const cpu_element16 *)rows->query, keys->rows, n,
+                                            t->all->paged->scale, scores, FEW_STRIDE);
+  else
+    few_multiply_of[few->dtype][few->queries / 2](few->size, rows->query, keys->rows, n, scores, FEW_STRIDE);
   for (int64_t row = 0; row < rows->n; row++) {
     float *of_row = scores + row * FEW_STRIDE;
     change_scores(t, rows->first + row, first, of_row, n);
@@ -278,17 +285,39 @@ static void attend_few(const task *t, few_rows *rows, int64_t first, int64_t n, 
   few_add_of[few->dtype][few->queries / 2](few->size, values->rows, n, scores, FEW_STRIDE, rows->sums);
 }
 
+/* Products of pairs take what is smaller than a normal number for 0. Where the queries' numbers are moderate, that
+ * shows nowhere, whatever the keys are: so these need not be looked at. */
+static bool are_moderate(const cpu_element16 *numbers, int64_t n) {
+  const uint16_t least = 1 << 7, most = (127 + 20) << 7; /* 2^-126, 2^20 */
+  uint16_t wrong = 0;
+  for (int64_t i = 0; i < n; i++) {
+    uint16_t magnitude = numbers[i] & 0x7fff;
+    wrong |= magnitude && (magnitude < least || magnitude > most);
+  }
+  return !wrong;
+}
+
+static bool few_in_pairs(const task *t) {
+  const cpu_paged *paged = t->all->paged;
+  bool may =
+      !paged->keys.scale && paged->size % PAIR == 0 && may_be_pairs(paged->dtype, paged->keys.dtype, paged->scale);
+  for (int64_t row = t->first; may && row < t->first + t->rows; row++)
+    may = are_moderate(query_of(t, row), paged->size);
+  return may;
+}
+
 /* The rows of one query. */
 static void few_task(const task *t, areas a) {
   const cpu_paged *paged = t->all->paged;
   bool direct = !paged->keys.scale && paged->size % PAIR == 0;
   int64_t size = round_up(paged->size, PAIR), room = FEW_QUERIES * size, n = divide_up(t->rows, FEW_QUERIES);
+  const bool in_pairs = few_in_pairs(t);
   cpu_token_range range = visible_to(t, t->first);
   few_rows all[FEW_HEADS / FEW_QUERIES];
   row_list keys, values;
   for (int64_t i = 0; i < n; i++) {
     int64_t left = least(t->rows - i * FEW_QUERIES, FEW_QUERIES);
-    all[i] = (few_rows){.few = {direct ? paged->dtype : CPU_FLOAT32, left == 3 ? 4 : (int)left, size},
+    all[i] = (few_rows){.few = {direct ? paged->dtype : CPU_FLOAT32, left == 3 ? 4 : (int)left, size, in_pairs},
                         .first = t->first + i * FEW_QUERIES,
                         .n = left,
                         .query = a.query + i * room,
