@@ -5,7 +5,7 @@
 #include "plugins/cpu/flagos/vectors/chunk.h"
 #include "plugins/cpu/support/index.h"
 #include "plugins/cpu/support/rows.h"
-#include "plugins/cpu/support/view.h"
+#include "plugins/view.h"
 
 #include <string.h>
 
@@ -109,12 +109,12 @@ static void look_up(const void *user, const cpu_rows *rows) {
 
 static fl_status vocab_parallel_embedding(void *self, fl_call *call) {
   const DLTensor *weight = cpu_tensor(call, WEIGHT);
-  cpu_view view;
+  tensor_view view;
   int64_t item = weight->dtype.bits / 8;
   (void)self;
   if (cpu_dtype_of(weight) == CPU_OTHER)
     return cpu_wrong_type(call, "weight");
-  DLTensor *ids = cpu_view_column(&view, cpu_tensor(call, INPUT_IDS)), *const tensors[] = {ids, cpu_tensor(call, OUT)};
+  DLTensor *ids = view_column(&view, cpu_tensor(call, INPUT_IDS)), *const tensors[] = {ids, cpu_tensor(call, OUT)};
   const lookup of = {.vocabulary = read_vocabulary(call),
                      .ids = ids,
                      .weight = fl_data(weight),

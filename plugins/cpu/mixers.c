@@ -5,7 +5,7 @@
 #include "plugins/cpu/mixers.h"
 #include "plugins/cpu/support/element.h"
 #include "plugins/cpu/support/scratch.h"
-#include "plugins/cpu/support/view.h"
+#include "plugins/view.h"
 
 #include <math.h>
 
@@ -94,13 +94,13 @@ static fl_status project_out(const mixer *m, const cpu_array *y, const DLTensor 
   return project(m, y, weight, &out);
 }
 
-static DLTensor *view(const mixer *m, cpu_view *to, const cpu_array *array, int64_t n) {
-  return cpu_view_matrix(to, array->data, m->type, m->tokens, n, array->stride[0]);
+static DLTensor *view(const mixer *m, tensor_view *to, const cpu_array *array, int64_t n) {
+  return view_matrix(to, array->data, m->type, m->tokens, n, array->stride[0]);
 }
 
 /* rms_norm in place, where there is a weight. */
 static fl_status normalise(const mixer *m, const cpu_array *x, int64_t n, DLTensor *weight, double epsilon) {
-  cpu_view x_view;
+  tensor_view x_view;
   if (!weight)
     return FL_OK;
   DLTensor *tensor = view(m, &x_view, x, n);
@@ -253,7 +253,7 @@ fl_status cpu_mamba_mixer2(void *self, fl_call *call) {
   status = parts->ssd(call, &scan);
   if (status)
     goto out;
-  cpu_view x_view, gate_view, y_view;
+  tensor_view x_view, gate_view, y_view;
   fl_value norm[] = {fl_tensor(view(&m, &x_view, &xbc, inner)),
                      fl_tensor(view(&m, &gate_view, &gate, inner)),
                      fl_tensor(cpu_tensor(call, NORM_WEIGHT)),

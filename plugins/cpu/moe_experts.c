@@ -3,7 +3,7 @@
 #include "plugins/cpu/support/element.h"
 #include "plugins/cpu/support/index.h"
 #include "plugins/cpu/support/scratch.h"
-#include "plugins/cpu/support/view.h"
+#include "plugins/view.h"
 
 #include <string.h>
 
@@ -22,13 +22,13 @@ static const cpu_expert_activation activations[] = {
 
 fl_status cpu_activate(fl_call *call, const cpu_expert_activation *activation, fl_kernel_fn kernel, DLDataType dtype,
                        int64_t rows, int64_t inner, void *x, void *out) {
-  cpu_view x_view, out_view;
+  tensor_view x_view, out_view;
   fl_value values[4];
   uint32_t n = 0;
-  values[n++] = fl_tensor(cpu_view_matrix(&x_view, x, dtype, rows, 2 * inner, 2 * inner));
+  values[n++] = fl_tensor(view_matrix(&x_view, x, dtype, rows, 2 * inner, 2 * inner));
   for (uint32_t i = 0; i < activation->n_arguments; i++)
     values[n++] = activation->arguments[i];
-  values[n++] = fl_tensor(cpu_view_matrix(&out_view, out, dtype, rows, inner, inner));
+  values[n++] = fl_tensor(view_matrix(&out_view, out, dtype, rows, inner, inner));
   return cpu_call_part(call, kernel, NULL, values, n);
 }
 
@@ -193,7 +193,7 @@ fl_status cpu_fused_moe(void *self, fl_call *call) {
   const cpu_experts_parts *parts = self;
   static const DLDataType float32 = {kDLFloat, 32, 1}, int32 = {kDLInt, 32, 1};
   cpu_routing routing = read_routing(call);
-  cpu_view weights_view, ids_view;
+  tensor_view weights_view, ids_view;
   cpu_experts experts = {.x = cpu_tensor(call, FUSED_X),
                          .w13 = cpu_tensor(call, FUSED_W13),
                          .w2 = cpu_tensor(call, FUSED_W2),
@@ -216,9 +216,8 @@ fl_status cpu_fused_moe(void *self, fl_call *call) {
     status = fl_fail(call, FL_ENOMEM, "no memory to route %lld tokens", (long long)experts.tokens);
     goto out;
   }
-  DLTensor *weights_tensor =
-      cpu_view_matrix(&weights_view, weights, float32, experts.tokens, routing.topk, routing.topk);
-  DLTensor *ids = cpu_view_matrix(&ids_view, weights + places, int32, experts.tokens, routing.topk, routing.topk);
+  DLTensor *weights_tensor = view_matrix(&weights_view, weights, float32, experts.tokens, routing.topk, routing.topk);
+  DLTensor *ids = view_matrix(&ids_view, weights + places, int32, experts.tokens, routing.topk, routing.topk);
   experts.topk_weights = weights_tensor;
   experts.topk_ids = ids;
   status = cpu_route(call, &routing, parts->router, cpu_tensor(call, FUSED_ROUTER_LOGITS), weights_tensor, ids);

@@ -2,7 +2,7 @@
 # plugins/gpu/kernels, each file of which is compiled for one vendor's devices and embedded. Without the vendor's
 # compiler its plugin has the platform and no kernels, and says so.
 GPU_OBJECTS := $(patsubst %.c,$(BUILD)/obj/%.o,$(filter-out plugins/gpu/%_driver.c plugins/gpu/cublaslt%.c plugins/gpu/cudnn%.c plugins/gpu/rocblas.c plugins/gpu/image.c,$(wildcard plugins/gpu/*.c plugins/gpu/ops/*.c))) \
-  $(BUILD)/obj/plugins/cpu/support/quantile.o
+  $(BUILD)/obj/plugins/quantile.o
 # What the vendors' compilers make is the same for every variant of the build.
 GPU_IMAGES := build/kernels
 GPU_KERNELS := $(basename $(notdir $(wildcard plugins/gpu/kernels/*.cu)))

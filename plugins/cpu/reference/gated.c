@@ -5,8 +5,8 @@
 #include "plugins/cpu/gated.h"
 #include "plugins/cpu/reference/functions.h"
 #include "plugins/cpu/support/element.h"
-#include "plugins/cpu/support/quantile.h"
 #include "plugins/cpu/support/rows.h"
+#include "plugins/quantile.h"
 
 /* The attributes of all of them. */
 typedef struct parameters {
@@ -148,7 +148,7 @@ static float cut_of(cpu_dtype dtype, const void *row, int64_t n, float quantile)
 /* gelu_and_mul_sparse(x, activation_sparsity, approximate) -> out */
 static fl_status gelu_and_mul_sparse(void *self, fl_call *call) {
   DLTensor *x = cpu_tensor(call, 0), *const tensors[] = {x, cpu_tensor(call, 3)};
-  float quantile = cpu_normal_quantile(call->values[1].v.f), (*activation)(float) = gelu_of(call->values[2].v.s);
+  float quantile = normal_quantile(call->values[1].v.f), (*activation)(float) = gelu_of(call->values[2].v.s);
   cpu_dtype dtype = cpu_dtype_of(x);
   int64_t d = x->shape[x->ndim - 1] / 2;
   (void)self;

@@ -5,7 +5,7 @@
 #include "plugins/cpu/reference/functions.h"
 #include "plugins/cpu/support/element.h"
 #include "plugins/cpu/support/rows.h"
-#include "plugins/cpu/support/view.h"
+#include "plugins/view.h"
 
 #include <math.h>
 
@@ -45,8 +45,8 @@ const cpu_router cpu_reference_router = {score, order, largest_below};
 /* moe_sum(x [..., k, h]) -> out [..., h] */
 static fl_status moe_sum(void *self, fl_call *call) {
   DLTensor *x = cpu_tensor(call, 0), *out = cpu_tensor(call, 1);
-  cpu_view first;
-  DLTensor *const tensors[] = {out, cpu_view_first(&first, x, x->ndim - 2)};
+  tensor_view first;
+  DLTensor *const tensors[] = {out, view_first(&first, x, x->ndim - 2)};
   cpu_dtype dtype = cpu_dtype_of(x);
   int64_t k = x->shape[x->ndim - 2], step = fl_stride(x, x->ndim - 2);
   (void)self;

@@ -3,8 +3,8 @@
  * which attributes.
  */
 #include "plugins/gpu/ops/activation.h"
-#include "plugins/cpu/support/quantile.h"
 #include "plugins/gpu/kernels/arguments/activation.h"
+#include "plugins/quantile.h"
 
 #include <string.h>
 
@@ -70,7 +70,7 @@ static fl_status activate_sparse(void *self, fl_call *call) {
   gpu_activation_arguments arguments = {.x = fl_data(x),
                                         .out = fl_data(out),
                                         .columns = out->shape[out->ndim - 1],
-                                        .quantile = cpu_normal_quantile(call->values[1].v.f)};
+                                        .quantile = normal_quantile(call->values[1].v.f)};
   if (dtype == GPU_OTHER)
     return gpu_wrong_type(call, "x");
   fl_status status = gpu_rows_of(op, call, 2, tensors, &arguments.rows);

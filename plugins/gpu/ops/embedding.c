@@ -1,7 +1,7 @@
 /* Launches of vocab_parallel_embedding: elements of 16 or of 32 bits, whatever they mean. */
 #include "plugins/gpu/kernels/arguments/embedding.h"
-#include "plugins/cpu/support/view.h"
 #include "plugins/gpu/launch.h"
+#include "plugins/view.h"
 
 GPU_MODULE(embedding);
 
@@ -26,8 +26,8 @@ static fl_status vocab_parallel_embedding(void *self, fl_call *call) {
   const gpu_op *op = self;
   const DLTensor *ids = gpu_tensor(call, INPUT_IDS), *weight = gpu_tensor(call, WEIGHT);
   DLTensor *out = gpu_tensor(call, OUT);
-  cpu_view view;
-  DLTensor *const tensors[] = {cpu_view_column(&view, ids), out};
+  tensor_view view;
+  DLTensor *const tensors[] = {view_column(&view, ids), out};
   int64_t item = gpu_item_size(weight);
   gpu_embedding_arguments a = {.ids = fl_data(ids),
                                .wide_ids = gpu_is_wide(ids),

@@ -1,6 +1,6 @@
 /* Launches of the ops that route tokens to experts, and of moe_sum. */
 #include "plugins/gpu/ops/moe_routing.h"
-#include "plugins/cpu/support/view.h"
+#include "plugins/view.h"
 
 #include <string.h>
 
@@ -86,8 +86,8 @@ static fl_status moe_sum(void *self, fl_call *call) {
   enum { X, OUT };
   const gpu_op *op = self;
   DLTensor *x = gpu_tensor(call, X), *out = gpu_tensor(call, OUT);
-  cpu_view first;
-  DLTensor *const tensors[] = {out, cpu_view_first(&first, x, x->ndim - 2)};
+  tensor_view first;
+  DLTensor *const tensors[] = {out, view_first(&first, x, x->ndim - 2)};
   gpu_dtype dtype = gpu_dtype_of(x);
   int64_t item = gpu_item_size(x);
   gpu_moe_sum_arguments a = {.x = fl_data(x),

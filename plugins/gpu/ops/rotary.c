@@ -3,8 +3,8 @@
  * where the position of a token comes from.
  */
 #include "plugins/gpu/kernels/arguments/rotary.h"
-#include "plugins/cpu/support/view.h"
 #include "plugins/gpu/launch.h"
+#include "plugins/view.h"
 
 GPU_MODULE(rotary);
 
@@ -13,7 +13,7 @@ static gpu_kernel kernels[GPU_N_DTYPES] = GPU_KERNELS(rotary, "rotary");
 /* What the tokens of a call are counted over: in and out of query, in and out of key, without their heads. */
 enum { VIEWS = 4 };
 typedef struct views {
-  cpu_view storage[VIEWS];
+  tensor_view storage[VIEWS];
   DLTensor *tensors[VIEWS]; /* NULL: no key */
 } views;
 
@@ -33,7 +33,7 @@ static void view_tokens(views *v, int which, DLTensor *in, DLTensor *out) {
   DLTensor *const both[] = {in, out};
   for (int i = 0; i < 2; i++)
     v->tensors[2 * which + i] =
-        both[i]->ndim == 2 ? both[i] : cpu_view_first(&v->storage[2 * which + i], both[i], both[i]->ndim - 2);
+        both[i]->ndim == 2 ? both[i] : view_first(&v->storage[2 * which + i], both[i], both[i]->ndim - 2);
 }
 
 static gpu_rotary_table table_of(const DLTensor *cos, const DLTensor *sin) {

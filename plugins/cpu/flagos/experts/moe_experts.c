@@ -13,7 +13,7 @@
 #include "plugins/cpu/support/parallel.h"
 #include "plugins/cpu/support/rows.h"
 #include "plugins/cpu/support/scratch.h"
-#include "plugins/cpu/support/view.h"
+#include "plugins/view.h"
 
 #include <string.h>
 

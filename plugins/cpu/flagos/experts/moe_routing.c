@@ -3,7 +3,7 @@
 #include "plugins/cpu/flagos/vectors/vector.h"
 #include "plugins/cpu/moe_order.h"
 #include "plugins/cpu/support/rows.h"
-#include "plugins/cpu/support/view.h"
+#include "plugins/view.h"
 
 #include <math.h>
 
@@ -108,8 +108,8 @@ static void sum_row(const void *user, const cpu_rows *rows) {
 /* moe_sum(x [..., k, h]) -> out [..., h] */
 static fl_status moe_sum(void *self, fl_call *call) {
   DLTensor *x = cpu_tensor(call, 0), *out = cpu_tensor(call, 1);
-  cpu_view first;
-  DLTensor *const tensors[] = {out, cpu_view_first(&first, x, x->ndim - 2)};
+  tensor_view first;
+  DLTensor *const tensors[] = {out, view_first(&first, x, x->ndim - 2)};
   const sum_job job = {cpu_dtype_of(x), x->shape[x->ndim - 2], fl_stride(x, x->ndim - 2), out->shape[out->ndim - 1]};
   int64_t bytes = job.size * cpu_dtype_size(job.dtype);
   (void)self;

@@ -2,13 +2,13 @@
  * Gated activations with the roundings of vLLM's native definition: where these fall between steps they decide more
  * than the tolerance allows.
  */
-#include "plugins/cpu/gated.h"
 #include "plugins/cpu/flagos/vectors/gelu.h"
 #include "plugins/cpu/flagos/vectors/lookup.h"
 #include "plugins/cpu/flagos/vectors/span.h"
 #include "plugins/cpu/flagos/vectors/vector.h"
-#include "plugins/cpu/support/quantile.h"
+#include "plugins/cpu/gated.h"
 #include "plugins/cpu/support/rows.h"
+#include "plugins/quantile.h"
 
 #include <math.h>
 #include <string.h>
@@ -530,7 +530,7 @@ static fl_status gelu_and_mul_sparse(void *self, fl_call *call) {
   static const gated_function by_erf = {.row = sparse_row}, by_tanh = {.row = sparse_tanh_row};
   (void)self;
   return gated(call, is_tanh(&call->values[2]) ? &by_tanh : &by_erf,
-               (parameters){.limit = cpu_normal_quantile(call->values[1].v.f)});
+               (parameters){.limit = normal_quantile(call->values[1].v.f)});
 }
 
 static const fl_impl ops[] = {

@@ -1,18 +1,18 @@
 /* Tensors over memory that belongs to someone else: parts of a tensor, and scratch that is handed to another kernel. */
-#ifndef FLHOST_CPU_SUPPORT_VIEW_H
-#define FLHOST_CPU_SUPPORT_VIEW_H
+#ifndef FLHOST_PLUGINS_VIEW_H
+#define FLHOST_PLUGINS_VIEW_H
 
-#include "plugins/cpu/cpu.h"
+#include <flhost/plugin.h>
 
 /* Not to be copied: the tensor points into the struct. */
-typedef struct cpu_view {
+typedef struct tensor_view {
   DLTensor tensor;
   int64_t shape[FL_MAX_DIMS], strides[FL_MAX_DIMS];
-} cpu_view;
+} tensor_view;
 
 /* [rows, columns], the rows `stride` elements apart. */
-static inline DLTensor *cpu_view_matrix(cpu_view *view, void *data, DLDataType dtype, int64_t rows, int64_t columns,
-                                        int64_t stride) {
+static inline DLTensor *view_matrix(tensor_view *view, void *data, DLDataType dtype, int64_t rows, int64_t columns,
+                                    int64_t stride) {
   view->shape[0] = rows;
   view->shape[1] = columns;
   view->strides[0] = stride;
@@ -23,7 +23,7 @@ static inline DLTensor *cpu_view_matrix(cpu_view *view, void *data, DLDataType d
 }
 
 /* The tensor at index 0 of dimension `dim`, without that dimension. */
-static inline DLTensor *cpu_view_first(cpu_view *view, const DLTensor *tensor, int dim) {
+static inline DLTensor *view_first(tensor_view *view, const DLTensor *tensor, int dim) {
   int n = 0;
   for (int d = 0; d < tensor->ndim; d++) {
     if (d == dim)
@@ -40,7 +40,7 @@ static inline DLTensor *cpu_view_first(cpu_view *view, const DLTensor *tensor, i
 
 /* The tensor with a last dimension of 1 behind its own: ids, whose leading dimensions are then those of what is looked
  * up for them. */
-static inline DLTensor *cpu_view_column(cpu_view *view, const DLTensor *tensor) {
+static inline DLTensor *view_column(tensor_view *view, const DLTensor *tensor) {
   int n = tensor->ndim;
   for (int d = 0; d < n; d++) {
     view->shape[d] = tensor->shape[d];

@@ -1,5 +1,5 @@
 /* The normal quantile that gelu_and_mul_sparse takes its cut from. */
-#include "plugins/cpu/support/quantile.h"
+#include "plugins/quantile.h"
 
 #include <math.h>
 
@@ -17,7 +17,7 @@ static double inverse_erf(double v) {
 }
 
 /* torch.distributions.Normal(0, 1).icdf of a float32 tensor: each step is a float. */
-float cpu_normal_quantile(double probability) {
+float normal_quantile(double probability) {
   float v = 2.0f * (float)probability - 1.0f;
   return (float)inverse_erf((double)v) * 1.41421356237309504880f;
 }
