@@ -45,12 +45,22 @@ static bool has_tensor(const fl_checked_form_tensor *known, const fl_value *valu
          (known->plain ? fl_checked_form_is_plain(known, tensor) : has_layout(known, tensor));
 }
 
-static bool has_string(const fl_checked_form *known, const fl_value *values) {
-  const fl_value *string = known->string < 0 ? NULL : &values[known->string];
-  return !string || (string->type == FL_STRING && string->v.s && !strcmp(string->v.s, known->text));
+static bool has_word(const fl_checked_form_word *known, const fl_value *value) {
+  if (value->type != known->type || value->length != known->length || !value->v.s)
+    return false;
+  return known->type == FL_STRING ? !strcmp(value->v.s, known->text)
+                                  : !memcmp(value->v.ints, known->text, known->length * sizeof *value->v.ints);
 }
 
-/* Tensors of any kind, the string, and the type of the result that is no tensor: what it is now is a former call's. */
+static bool has_words(const fl_checked_form *known, const fl_value *values) {
+  for (uint32_t i = 0; i < known->n_words; i++)
+    if (!has_word(&known->words[i], fl_checked_form_at(values, known->words[i].offset)))
+      return false;
+  return true;
+}
+
+/* Tensors of any kind, strings and lists, and the type of the result that is no tensor: what it is now is a former
+ * call's. */
 static bool has_any(fl_checked_form *known, const fl_value *values) {
   for (fl_checked_form_tensor *form = known->tensors; form < known->tensors_end; form++) {
     const fl_value *value = fl_checked_form_at(values, form->offset);
@@ -60,7 +70,7 @@ static bool has_any(fl_checked_form *known, const fl_value *values) {
   }
   const fl_value *result = known->result < 0 ? NULL : &values[known->result];
   return fl_checked_form_has_pairs(known) && (!result || result->type == known->type || result->type == FL_NONE) &&
-         has_string(known, values);
+         has_words(known, values);
 }
 
 /* The call is one of ours in full: its head was compared, or is going to be. */
@@ -96,7 +106,7 @@ bool fl_checked_form_infer(const fl_checked_forms *forms, const fl_schema *schem
   /* Results come last: if all of them are tensors, everything before is an argument. */
   const fl_checked_form_tensor *made = known->tensors_end - schema->n_results;
   if (made->offset != first_result || !fl_checked_form_has_scalars(known, call->values) ||
-      !has_string(known, call->values))
+      !has_words(known, call->values))
     return false;
   for (const fl_checked_form_tensor *form = known->tensors; form < made; form++)
     if (!has_tensor(form, fl_checked_form_at(call->values, form->offset)))
@@ -148,15 +158,20 @@ static bool keep_result(fl_checked_form *kept, uint32_t i, const fl_argument *re
   return true;
 }
 
+static bool keep_word(fl_checked_form *kept, uint32_t i, const fl_value *given) {
+  size_t bytes = given->type == FL_STRING ? strlen(given->v.s) + 1 : given->length * sizeof *given->v.ints;
+  if (kept->n_words == FL_CHECKED_FORM_WORDS || bytes > FL_CHECKED_FORM_TEXT || !given->v.s)
+    return false;
+  fl_checked_form_word *word = &kept->words[kept->n_words++];
+  *word = (fl_checked_form_word){.offset = i * sizeof *given, .type = given->type, .length = given->length};
+  memcpy(word->text, given->v.s, bytes);
+  return true;
+}
+
 static bool keep_scalar(fl_checked_form *kept, uint32_t i, const fl_value *given) {
-  if (given->type == FL_STRING) {
-    if (kept->string >= 0 || strlen(given->v.s) >= FL_CHECKED_FORM_TEXT)
-      return false;
-    kept->string = (int32_t)i;
-    strcpy(kept->text, given->v.s);
-    return true;
-  }
-  if (kept->scalars_end == kept->scalars + FL_CHECKED_FORM_SCALARS || given->type == FL_INT_LIST)
+  if (given->type == FL_STRING || given->type == FL_INT_LIST)
+    return keep_word(kept, i, given);
+  if (kept->scalars_end == kept->scalars + FL_CHECKED_FORM_SCALARS)
     return false;
   kept->scalars[kept->scalars_end++ - kept->scalars] =
       (fl_checked_form_scalar){.bits = fl_checked_form_load(given), .offset = i * sizeof *given};
@@ -222,7 +237,8 @@ void fl_checked_form_keep(fl_checked_forms *forms, const fl_schema *schema, cons
   kept->scalars_end = kept->scalars;
   kept->tensors_end = kept->tensors;
   kept->pairs_end = kept->pairs;
-  kept->string = kept->result = -1;
+  kept->n_words = 0;
+  kept->result = -1;
   for (uint32_t i = 0; i < call->count; i++) {
     const fl_value *value = &call->values[i];
     bool by_value = i >= schema->n_arguments && schema->values[i].type != FL_TENSOR;
@@ -231,7 +247,7 @@ void fl_checked_form_keep(fl_checked_forms *forms, const fl_schema *schema, cons
                                    : !keep_scalar(kept, i, value))
       return;
   }
-  bool plain = kept->ranks == 1 && kept->string < 0 && kept->result < 0 && kept->tensors_end > kept->tensors;
+  bool plain = kept->ranks == 1 && !kept->n_words && kept->result < 0 && kept->tensors_end > kept->tensors;
   for (const fl_checked_form_tensor *tensor = kept->tensors; tensor < kept->tensors_end; tensor++)
     plain = plain && tensor->plain;
   if ((kept->scalars_end - kept->scalars) & 1) {

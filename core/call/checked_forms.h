@@ -17,18 +17,26 @@
 enum {
   FL_CHECKED_FORMS = 64, /* places; which op shares one with which is chance */
   FL_CHECKED_FORM_SCALARS = 20,
-  FL_CHECKED_FORM_TENSORS = 8,
+  FL_CHECKED_FORM_TENSORS = 16,
   FL_CHECKED_FORM_DIMS = 4,
-  FL_CHECKED_FORM_PAIRS = 24,
-  FL_CHECKED_FORM_TEXT = 24,
+  FL_CHECKED_FORM_PAIRS = 48,
+  FL_CHECKED_FORM_WORDS = 3, /* strings, and lists of integers: */
+  FL_CHECKED_FORM_TEXT = 32, /* bytes of each at most */
   FL_CHECKED_STRINGS = 16
 };
 
 /* Sixteen bytes, compared at once. */
 typedef uint64_t fl_half_line __attribute__((vector_size(16)));
 
-/* A value that is neither tensor nor string, to the bit: whoever makes values with fl_none() and the like leaves no bit
- * to chance. */
+/* A string, or a list of integers, by what it says. */
+typedef struct fl_checked_form_word {
+  uint64_t offset;       /* bytes, in the values */
+  uint32_t type, length; /* as the value has them */
+  char text[FL_CHECKED_FORM_TEXT];
+} fl_checked_form_word;
+
+/* A value that is neither of these nor a tensor, to the bit: whoever makes values with fl_none() and the like leaves no
+ * bit to chance. */
 typedef struct fl_checked_form_scalar {
   fl_half_line bits;
   uint64_t offset; /* bytes, in the values */
@@ -62,13 +70,13 @@ typedef struct fl_checked_form {
   const fl_checked_form_pair *pairs_end;
   uint64_t schema; /* fl_schema.id; 0: nothing is remembered */
   int32_t ranks;   /* of the call; fl_schema.over_ranks says what more than one change */
-  int32_t string;  /* the argument that is one; -1: none is */
   int32_t result;  /* the result that is no tensor, */
   uint32_t type;   /* and its type, or none; -1: none is */
+  uint32_t n_words;
   fl_checked_form_scalar scalars[FL_CHECKED_FORM_SCALARS];
   fl_checked_form_tensor tensors[FL_CHECKED_FORM_TENSORS];
   fl_checked_form_pair pairs[FL_CHECKED_FORM_PAIRS];
-  char text[FL_CHECKED_FORM_TEXT];
+  fl_checked_form_word words[FL_CHECKED_FORM_WORDS];
 } fl_checked_form;
 
 /* A thread's forms, one for each of a fixed number of ops; never NULL. And what else of calls is the thread's own:
