@@ -21,8 +21,11 @@ HARDEN := $(foreach option,-fstack-protector-strong -fstack-clash-protection -fc
   $(if $(SANITIZE),,-U_FORTIFY_SOURCE -D_FORTIFY_SOURCE=3)
 # Of a kernel's many loads UBSan asks nothing that the address sanitizer sees, too: the questions take half of the compiler's time.
 SANITIZE_KERNELS := $(if $(and $(findstring address,$(SANITIZE)),$(findstring undefined,$(SANITIZE))),-fno-sanitize=null -fno-sanitize=object-size -fno-sanitize=pointer-overflow)
+# What gcc clears and copies structs with, `rep stos` and `rep movs`, takes some processors 30 ns to begin: by vectors it is there at once.
+comma := ,
+COPIES := $(foreach kind,memset memcpy,$(call takes,-m$(kind)-strategy=vector_loop:4096:noalign$(comma)libcall:-1:noalign))
 # -ffp-contract=off: a multiplication and an addition round twice, as written.
-BASE := -std=c11 -D_GNU_SOURCE -fPIC -fvisibility=hidden -ffp-contract=off -pthread $(HARDEN) $(WARNINGS) -I. -Iinclude -MMD -MP $(SANITIZE)
+BASE := -std=c11 -D_GNU_SOURCE -fPIC -fvisibility=hidden -ffp-contract=off -pthread $(COPIES) $(HARDEN) $(WARNINGS) -I. -Iinclude -MMD -MP $(SANITIZE)
 LINK := -pthread -Wl,-z,relro,-z,now,-z,noexecstack $(SANITIZE) $(LDFLAGS)
 
 CORE_PACKAGES := yaml-0.1 hwloc jansson libmd
@@ -91,7 +94,7 @@ $(BUILD)/ops.stamp: $(BUILD)/generate-ops
 # Objects are made anew when how they are hardened changes.
 $(BUILD)/harden.stamp: .FORCE
 	@mkdir -p $(@D)
-	@echo '$(HARDEN)' | cmp -s - $@ || echo '$(HARDEN)' > $@
+	@echo '$(COPIES) $(HARDEN)' | cmp -s - $@ || echo '$(COPIES) $(HARDEN)' > $@
 $(BUILD)/obj/core/%.o: core/%.c $(BUILD)/harden.stamp | $(BUILD)/ops.stamp
 	@mkdir -p $(@D)
 	$(CC) $(BASE) $(CORE_CFLAGS) $(CFLAGS) -c -o $@ $<

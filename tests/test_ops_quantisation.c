@@ -378,6 +378,23 @@ START_TEST(a_given_scale_serves_the_elements_that_group_shape_says) {
 }
 END_TEST
 
+/* Its scale has a row and a column all the same. */
+START_TEST(a_token_may_come_without_a_dimension_of_tokens) {
+  const int64_t shape[] = {6}, scale_shape[] = {1, 1};
+  quantisation c = {.x = make(float32, 1, shape, 0),
+                    .scale = make(float32, 2, scale_shape, 0),
+                    .q = make(float8, 1, shape, 0),
+                    .scale_out = make(float32, 2, scale_shape, 0),
+                    .group_shape = by_tensor};
+  fill(&c.x->tensor, 5);
+  set(&c.scale->tensor, 0, 0.01);
+  quantise(&c, both[_i]);
+  for (int64_t e = 0; e < 6; e++)
+    ck_assert_uint_eq(code_at(&c, e), fl_float_to_e4m3fn((float)get(&c.x->tensor, e) * (1.0f / scale_at(&c, 0))));
+  unmake_call(&c);
+}
+END_TEST
+
 /* ---------------------------------------------------------------------------------------- layouts, both kernels */
 
 START_TEST(O2_strided_tensors_give_what_compact_ones_give_and_both_kernels_the_same) {
@@ -506,6 +523,7 @@ static void add_tests(TCase *tests) {
   tcase_add_loop_test(tests, every_value_has_the_code_of_the_reference_with_each_instruction_set, 0, 18);
   tcase_add_loop_test(tests, computed_scales_give_the_codes_of_the_reference_with_each_instruction_set, 0, 18);
   tcase_add_loop_test(tests, a_given_scale_serves_the_elements_that_group_shape_says, 0, 2);
+  tcase_add_loop_test(tests, a_token_may_come_without_a_dimension_of_tokens, 0, 2);
   tcase_add_loop_test(tests, O2_strided_tensors_give_what_compact_ones_give_and_both_kernels_the_same, 0, 3);
   tcase_add_test(tests, O6_bad_arguments_of_quant_fp8_are_refused_with_a_reason);
 }

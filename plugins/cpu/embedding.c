@@ -74,9 +74,10 @@ enum { LINE = 64, AHEAD = 16 << 10 }; /* bytes: of a line of the caches, and fet
 /* Where the weights of the row are that comes so many behind this one; if none does, those of this one. */
 static const char *row_ahead(const lookup *of, const cpu_rows *rows, int64_t behind, const char *present) {
   int last = rows->n_dims - 1;
-  if (last < 0 || rows->index[last] + behind >= rows->shape[last])
+  if (last < 0 || rows->dims[last].index + behind >= rows->dims[last].size)
     return present;
-  int64_t row = row_of(&of->vocabulary, id_at(of->ids, (const char *)rows->at[0] + behind * rows->stride[0][last]));
+  int64_t row =
+      row_of(&of->vocabulary, id_at(of->ids, (const char *)rows->at[0] + behind * rows->dims[last].stride[0]));
   return row < 0 ? present : of->weight + row * of->stride;
 }
 

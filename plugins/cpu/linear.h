@@ -45,14 +45,14 @@ static inline cpu_linear_walk cpu_linear_begin(DLTensor *x, DLTensor *out) {
   cpu_rows *rows = &walk.matrices;
   int d = rows->n_dims - 1;
   if (d >= 0) {
-    walk.m = rows->shape[d];
-    walk.strides[0] = rows->stride[0][d];
-    walk.strides[1] = rows->stride[1][d];
+    walk.m = rows->dims[d].size;
+    walk.strides[0] = rows->dims[d].stride[0];
+    walk.strides[1] = rows->dims[d].stride[1];
   }
   for (d--; d >= 0; d--) {
-    if (rows->stride[0][d] != walk.strides[0] * walk.m || rows->stride[1][d] != walk.strides[1] * walk.m)
+    if (rows->dims[d].stride[0] != walk.strides[0] * walk.m || rows->dims[d].stride[1] != walk.strides[1] * walk.m)
       break;
-    walk.m *= rows->shape[d];
+    walk.m *= rows->dims[d].size;
   }
   rows->n_dims = d < 0 ? 0 : d + 1;
   rows->left = walk.m ? rows->left / walk.m : 0;

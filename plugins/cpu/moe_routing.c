@@ -88,10 +88,11 @@ typedef struct routing_job {
 
 static fl_status route_tokens(void *user, int64_t first, int64_t end) {
   const routing_job *job = user;
-  cpu_rows rows = job->rows;
+  cpu_rows rows;
   routing_scratch scratch;
   if (!allocate(job->routing, &scratch))
     return FL_ENOMEM;
+  cpu_rows_copy(&rows, &job->rows);
   cpu_rows_skip(&rows, first);
   for (int64_t i = first; i < end; i++, cpu_rows_next(&rows))
     route_token(job->routing, job->router, &scratch, rows.at[0], rows.at[1], rows.at[2]);

@@ -98,7 +98,7 @@ fl_status cpu_scaled_int8_quant(void *self, fl_call *call) {
   DLTensor *scale_out = cpu_tensor(call, INT8_SCALE_OUT), *azp_out = cpu_tensor(call, INT8_AZP_OUT);
   cpu_int8_quant quant = {.dtype = cpu_dtype_of(x),
                           .hidden = x->shape[x->ndim - 1],
-                          .n_rows = cpu_rows_begin(1, tensors).left,
+                          .n_rows = cpu_rows_of(x),
                           .is_static = scale,
                           .scale_out = fl_data(scale_out),
                           .azp_out = azp_out ? fl_data(azp_out) : NULL,

@@ -49,7 +49,7 @@ static void quantise_row(const void *user, const cpu_rows *rows) {
     int64_t end = quant->hidden - begin < quant->columns ? quant->hidden : begin + quant->columns;
     float scale = quant->tensor_scale;
     if (quant->mode == CPU_QUANT_STATIC)
-      scale = cpu_quant_given_scale(quant, rows->index[0], begin);
+      scale = cpu_quant_given_scale(quant, cpu_rows_first(rows), begin);
     else if (quant->mode != CPU_QUANT_TENSOR)
       scales[tile] = scale = scale_of(quant, absolute_maximum(quant, x, begin, end));
     quantise(quant, x, rows->at[1], begin, end, scale);

@@ -61,7 +61,7 @@ static fl_status apply_rotary_emb(void *self, fl_call *call) {
   if (status)
     return status;
   for (cpu_rows rows = cpu_rows_begin(2, tensors); rows.left; cpu_rows_next(&rows)) {
-    int64_t place = rows.index[x->ndim - 3];
+    int64_t place = rows.dims[x->ndim - 3].index;
     rotate_head(&rotary, rotary.cos + place * rotary.cos_stride, rotary.sin + place * rotary.sin_stride, rows.at[0],
                 rows.at[1]);
   }

@@ -10,15 +10,16 @@
 #endif
 
 typedef struct rows_loop {
-  cpu_rows begin;
   cpu_row_fn row;
   const void *user;
   int64_t together; /* the pages of so many rows are touched at once; 0: of none */
   int64_t step;     /* by every `step`th row */
+  cpu_rows begin;
 } rows_loop;
 
 static void touch_rows(const rows_loop *loop, const cpu_rows *first, int64_t n) {
-  cpu_rows rows = *first;
+  cpu_rows rows;
+  cpu_rows_copy(&rows, first);
   for (int64_t i = 0; i < n; i += loop->step, cpu_rows_skip(&rows, loop->step))
     for (int t = 0; t < rows.n_tensors; t++)
       cpu_touch_pages(rows.at[t], rows.bytes[t]);
@@ -26,7 +27,8 @@ static void touch_rows(const rows_loop *loop, const cpu_rows *first, int64_t n) 
 
 static fl_status run_range(void *user, int64_t first, int64_t end) {
   const rows_loop *loop = user;
-  cpu_rows rows = loop->begin;
+  cpu_rows rows;
+  cpu_rows_copy(&rows, &loop->begin);
   cpu_rows_skip(&rows, first);
   for (int64_t i = first, touched = first; i < end; i++, cpu_rows_next(&rows)) {
     if (loop->together && i == touched) {
@@ -106,17 +108,27 @@ void cpu_rows_written(bool around) {
 #endif
 }
 
-fl_status cpu_rows_walk(const cpu_rows *rows, cpu_row_cost cost, cpu_row_fn row, const void *user) {
+/* Of a loop that has its rows. */
+static fl_status run_loop(rows_loop *loop, cpu_row_cost cost, cpu_row_fn row, const void *user) {
   const int64_t second_cache = 4 << 20; /* no core has more */
-  rows_loop loop = {.begin = *rows, .row = row, .user = user};
-  loop.begin.far = loop.begin.left * cost.work > second_cache;
-  loop.begin.around = cpu_rows_outgrow_caches(loop.begin.left * cost.written);
-  if (loop.begin.far)
-    plan_touches(&loop);
-  return cpu_parallel_for(loop.begin.left, cpu_grain(cost.work), run_range, &loop);
+  loop->row = row;
+  loop->user = user;
+  loop->together = 0;
+  loop->begin.far = loop->begin.left * cost.work > second_cache;
+  loop->begin.around = cpu_rows_outgrow_caches(loop->begin.left * cost.written);
+  if (loop->begin.far)
+    plan_touches(loop);
+  return cpu_parallel_for(loop->begin.left, cpu_grain(cost.work), run_range, loop);
+}
+
+fl_status cpu_rows_walk(const cpu_rows *rows, cpu_row_cost cost, cpu_row_fn row, const void *user) {
+  rows_loop loop;
+  cpu_rows_copy(&loop.begin, rows);
+  return run_loop(&loop, cost, row, user);
 }
 
 fl_status cpu_rows_run(int n_tensors, DLTensor *const *tensors, cpu_row_cost cost, cpu_row_fn row, const void *user) {
-  cpu_rows rows = cpu_rows_begin(n_tensors, tensors);
-  return cpu_rows_walk(&rows, cost, row, user);
+  rows_loop loop;
+  cpu_rows_set(&loop.begin, n_tensors, tensors);
+  return run_loop(&loop, cost, row, user);
 }

@@ -10,73 +10,110 @@
 
 #include "plugins/cpu/cpu.h"
 
+#include <stddef.h>
+#include <string.h>
+
 enum { CPU_ROWS_TENSORS = 4 };
 
+/* A leading dimension. */
+typedef struct cpu_rows_dim {
+  int64_t size, index;              /* index: where the walk is */
+  int64_t stride[CPU_ROWS_TENSORS]; /* in bytes */
+} cpu_rows_dim;
+
 typedef struct cpu_rows {
-  int n_tensors, n_dims; /* n_dims: leading dimensions */
-  int64_t left;          /* rows still to come, the present one included */
-  int64_t index[FL_MAX_DIMS], shape[FL_MAX_DIMS];
-  int64_t stride[CPU_ROWS_TENSORS][FL_MAX_DIMS]; /* in bytes */
-  void *at[CPU_ROWS_TENSORS];                    /* the present row of each tensor; NULL where there is no tensor */
-  int64_t bytes[CPU_ROWS_TENSORS];               /* of a row of each, if its elements follow each other */
-  bool around;                                   /* the caches: where results are written that none would hold */
-  bool far;                                      /* rows come from behind the second cache */
+  int n_tensors, n_dims;           /* n_dims: leading dimensions */
+  bool around;                     /* the caches: where results are written that none would hold */
+  bool far;                        /* rows come from behind the second cache */
+  int64_t left;                    /* rows still to come, the present one included */
+  void *at[CPU_ROWS_TENSORS];      /* the present row of each tensor; NULL where there is no tensor */
+  int64_t bytes[CPU_ROWS_TENSORS]; /* of a row of each, if its elements follow each other */
+  cpu_rows_dim dims[FL_MAX_DIMS];  /* the last: what lies behind those that there are is not copied */
 } cpu_rows;
 
-/* The leading shape is that of the first tensor, which must be there; others may be NULL. */
+/* The leading shape is that of the first tensor, which must be there; others may be NULL. Dimensions that there are not
+ * stay as they are: eight would take longer to clear, or to copy, than a short row to compute. */
+static inline void cpu_rows_set(cpu_rows *rows, int n_tensors, DLTensor *const *tensors) {
+  rows->n_tensors = n_tensors;
+  rows->n_dims = tensors[0]->ndim - 1;
+  rows->around = rows->far = false;
+  rows->left = 1;
+  for (int d = 0; d < rows->n_dims; d++) {
+    rows->dims[d].size = tensors[0]->shape[d];
+    rows->dims[d].index = 0;
+    rows->left *= rows->dims[d].size;
+  }
+  for (int t = 0; t < CPU_ROWS_TENSORS; t++) {
+    const DLTensor *tensor = t < n_tensors ? tensors[t] : NULL;
+    const int64_t item = tensor ? (tensor->dtype.bits + 7) / 8 : 0;
+    rows->at[t] = tensor ? fl_data(tensor) : NULL;
+    rows->bytes[t] = tensor && tensor->ndim > rows->n_dims ? tensor->shape[rows->n_dims] * item : item;
+    for (int d = 0; d < rows->n_dims; d++)
+      rows->dims[d].stride[t] = tensor ? fl_stride(tensor, d) * item : 0;
+  }
+}
+
 static inline cpu_rows cpu_rows_begin(int n_tensors, DLTensor *const *tensors) {
-  cpu_rows rows = {.n_tensors = n_tensors, .n_dims = tensors[0]->ndim - 1, .left = 1};
-  for (int d = 0; d < rows.n_dims; d++) {
-    rows.shape[d] = tensors[0]->shape[d];
-    rows.left *= rows.shape[d];
-  }
-  for (int t = 0; t < n_tensors; t++) {
-    if (!tensors[t])
-      continue;
-    rows.at[t] = fl_data(tensors[t]);
-    const int64_t item = (tensors[t]->dtype.bits + 7) / 8;
-    rows.bytes[t] = tensors[t]->ndim > rows.n_dims ? tensors[t]->shape[rows.n_dims] * item : item;
-    for (int d = 0; d < rows.n_dims; d++)
-      rows.stride[t][d] = fl_stride(tensors[t], d) * item;
-  }
+  cpu_rows rows;
+  cpu_rows_set(&rows, n_tensors, tensors);
   return rows;
+}
+
+static inline void cpu_rows_copy(cpu_rows *to, const cpu_rows *from) {
+  memcpy(to, from, offsetof(cpu_rows, dims));
+  for (int d = 0; d < from->n_dims; d++)
+    to->dims[d] = from->dims[d];
 }
 
 /* A walk over the other leading dimensions: its rows are all rows of the last one. Of rows that have just begun. */
 static inline cpu_rows cpu_rows_without_last(const cpu_rows *rows) {
-  cpu_rows others = *rows;
-  int64_t last = others.shape[--others.n_dims];
+  cpu_rows others;
+  cpu_rows_copy(&others, rows);
+  const cpu_rows_dim last = others.dims[--others.n_dims];
   for (int t = 0; t < others.n_tensors; t++)
-    others.bytes[t] = others.stride[t][others.n_dims] > 0 ? last * others.stride[t][others.n_dims] : others.bytes[t];
-  others.left = last ? others.left / last : 0;
+    others.bytes[t] = last.stride[t] > 0 ? last.size * last.stride[t] : others.bytes[t];
+  others.left = last.size ? others.left / last.size : 0;
   return others;
+}
+
+/* How many there are. */
+static inline int64_t cpu_rows_of(const DLTensor *tensor) {
+  int64_t n = 1;
+  for (int d = 0; d < tensor->ndim - 1; d++)
+    n *= tensor->shape[d];
+  return n;
 }
 
 static inline void cpu_rows_next(cpu_rows *rows) {
   rows->left--;
-  for (int d = rows->n_dims - 1; d >= 0; d--) {
-    bool wraps = ++rows->index[d] == rows->shape[d];
-    int64_t steps = wraps ? 1 - rows->shape[d] : 1;
+  for (cpu_rows_dim *dim = rows->dims + rows->n_dims; dim-- > rows->dims;) {
+    bool wraps = ++dim->index == dim->size;
+    int64_t steps = wraps ? 1 - dim->size : 1;
     for (int t = 0; t < rows->n_tensors; t++)
       if (rows->at[t])
-        rows->at[t] = (char *)rows->at[t] + steps * rows->stride[t][d];
+        rows->at[t] = (char *)rows->at[t] + steps * dim->stride[t];
     if (!wraps)
       return;
-    rows->index[d] = 0;
+    dim->index = 0;
   }
 }
 
 /* Steps that many rows forward, at most `left`. */
 static inline void cpu_rows_skip(cpu_rows *rows, int64_t n) {
   rows->left -= n;
-  for (int d = rows->n_dims - 1; d >= 0 && n; d--) {
-    int64_t at = (rows->index[d] + n) % rows->shape[d], steps = at - rows->index[d];
-    n = (rows->index[d] + n) / rows->shape[d];
-    rows->index[d] = at;
+  for (cpu_rows_dim *dim = rows->dims + rows->n_dims; n && dim-- > rows->dims;) {
+    int64_t at = (dim->index + n) % dim->size, steps = at - dim->index;
+    n = (dim->index + n) / dim->size;
+    dim->index = at;
     for (int t = 0; t < rows->n_tensors; t++)
       if (rows->at[t])
-        rows->at[t] = (char *)rows->at[t] + steps * rows->stride[t][d];
+        rows->at[t] = (char *)rows->at[t] + steps * dim->stride[t];
   }
+}
+
+/* Which of the first dimension the present row belongs to; 0 where rows have no dimension before them. */
+static inline int64_t cpu_rows_first(const cpu_rows *rows) {
+  return rows->n_dims ? rows->dims[0].index : 0;
 }
 
 /* May a row of this tensor be written around the caches? Then whole lines are. */
@@ -96,7 +133,7 @@ static inline cpu_next_row cpu_rows_ahead(const cpu_rows *rows, int tensor, int6
   const int64_t is_short = 8 << 10, most = rows->far ? 256 << 10 : 16 << 10;
   if (!rows->at[tensor] || !rows->n_dims || bytes > most)
     return (cpu_next_row){NULL, false};
-  return (cpu_next_row){(const char *)rows->at[tensor] + rows->stride[tensor][rows->n_dims - 1],
+  return (cpu_next_row){(const char *)rows->at[tensor] + rows->dims[rows->n_dims - 1].stride[tensor],
                         !rows->far || bytes <= is_short};
 }
 

@@ -82,12 +82,11 @@ static fl_status elementwise(fl_call *call, const elementwise_function *function
   if (job.dtype == CPU_OTHER)
     return cpu_wrong_type(call, "x");
   const lookup_function computed = {job.dtype, function->row, &of_numbers, p, p_bytes};
-  const cpu_rows rows = cpu_rows_begin(2, tensors);
   job.size = x->shape[x->ndim - 1];
-  job.results = lookup_results(function->tables, &computed, rows.left * job.size);
+  job.results = lookup_results(function->tables, &computed, cpu_rows_of(x) * job.size);
   int64_t bytes = job.size * cpu_dtype_size(job.dtype), of_row = 2 * bytes * (job.results ? 1 : CPU_WORK_EXP);
-  return cpu_rows_walk(&rows, (cpu_row_cost){of_row, fl_data(x) == fl_data(out) ? 0 : bytes},
-                       job.results ? looked_up_row : function->row, &job);
+  return cpu_rows_run(2, tensors, (cpu_row_cost){of_row, fl_data(x) == fl_data(out) ? 0 : bytes},
+                      job.results ? looked_up_row : function->row, &job);
 }
 
 #endif

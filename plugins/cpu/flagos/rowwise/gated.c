@@ -2,11 +2,11 @@
  * Gated activations with the roundings of vLLM's native definition: where these fall between steps they decide more
  * than the tolerance allows.
  */
+#include "plugins/cpu/gated.h"
 #include "plugins/cpu/flagos/vectors/gelu.h"
 #include "plugins/cpu/flagos/vectors/lookup.h"
 #include "plugins/cpu/flagos/vectors/span.h"
 #include "plugins/cpu/flagos/vectors/vector.h"
-#include "plugins/cpu/gated.h"
 #include "plugins/cpu/support/rows.h"
 #include "plugins/quantile.h"
 
@@ -173,11 +173,10 @@ static fl_status gated(fl_call *call, const gated_function *function, parameters
   if (job.dtype == CPU_OTHER)
     return cpu_wrong_type(call, "x");
   const lookup_function computed = {job.dtype, function->gates, &job, &p, sizeof p};
-  const cpu_rows rows = cpu_rows_begin(2, tensors);
-  job.results = lookup_results(function->tables, &computed, rows.left * job.size);
+  job.results = lookup_results(function->tables, &computed, cpu_rows_of(x) * job.size);
   int64_t bytes = job.size * cpu_dtype_size(job.dtype);
-  return cpu_rows_walk(&rows, (cpu_row_cost){3 * bytes * (job.results ? 1 : CPU_WORK_EXP), bytes},
-                       job.results ? function->looked_up : function->row, &job);
+  return cpu_rows_run(2, tensors, (cpu_row_cost){3 * bytes * (job.results ? 1 : CPU_WORK_EXP), bytes},
+                      job.results ? function->looked_up : function->row, &job);
 }
 
 static const factor_form as_it_is;

@@ -28,7 +28,8 @@ typedef struct maximum_loop {
 
 static fl_status maximum_of_rows(void *user, int64_t first, int64_t end) {
   maximum_loop *loop = user;
-  cpu_rows rows = loop->begin;
+  cpu_rows rows;
+  cpu_rows_copy(&rows, &loop->begin);
   int32_t largest = 0;
   cpu_rows_skip(&rows, first);
   for (int64_t i = first; i < end; i++, cpu_rows_next(&rows))
@@ -171,7 +172,7 @@ static void quantise_row(const void *user, const cpu_rows *rows) {
                    .around = cpu_rows_around(rows, 1) && quant->type->code == FL_DTYPE_FLOAT8_E4M3FN,
                    .to = quant->type->code == FL_DTYPE_FLOAT8_E4M3FNUZ ? e4m3fnuz : cpu_e4m3fn};
   if (quant->mode == CPU_QUANT_STATIC && quant->columns == 1 && quant->column_step == 1) {
-    r.scales = quant->scales + rows->index[0] / quant->rows * quant->row_step;
+    r.scales = quant->scales + cpu_rows_first(rows) / quant->rows * quant->row_step;
     run[BY_COLUMN](&r);
     return;
   }
@@ -179,7 +180,7 @@ static void quantise_row(const void *user, const cpu_rows *rows) {
     r.end = r.begin + (quant->hidden - r.begin < quant->columns ? quant->hidden - r.begin : quant->columns);
     r.scale = quant->tensor_scale;
     if (quant->mode == CPU_QUANT_STATIC)
-      r.scale = cpu_quant_given_scale(quant, rows->index[0], r.begin);
+      r.scale = cpu_quant_given_scale(quant, cpu_rows_first(rows), r.begin);
     else if (quant->mode != CPU_QUANT_TENSOR)
       scales[tile] = r.scale = scale_of(quant, cpu_absolute_maximum(quant->dtype, r.x, r.begin, r.end));
     r.reciprocal = 1.0f / r.scale;

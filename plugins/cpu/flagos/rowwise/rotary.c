@@ -257,7 +257,7 @@ static void apply_to_place(const void *user, const cpu_rows *places) {
   const cpu_rotary *rotary = &job->rotary;
   rotary_run run = job->run;
   rotary_angles angles;
-  int64_t place = places->index[places->n_dims - 1];
+  int64_t place = places->dims[places->n_dims - 1].index;
   const char *cos = rotary->cos + place * rotary->cos_stride, *sin = rotary->sin + place * rotary->sin_stride;
   run.in = places->at[0];
   run.out = places->at[1];
@@ -278,10 +278,10 @@ static fl_status apply_rotary_emb(void *self, fl_call *call) {
     return status;
   cpu_rows rows = cpu_rows_begin(2, tensors), places = cpu_rows_without_last(&rows);
   int last = places.n_dims;
-  job.run = (rotary_run){.n = rows.shape[last],
-                         .in_head = rows.stride[0][last],
-                         .out_head = rows.stride[1][last],
-                         .around = whole_lines(&job.rotary, rows.stride[1][last])};
+  job.run = (rotary_run){.n = rows.dims[last].size,
+                         .in_head = rows.dims[last].stride[0],
+                         .out_head = rows.dims[last].stride[1],
+                         .around = whole_lines(&job.rotary, rows.dims[last].stride[1])};
   int64_t bytes = job.run.n * x->shape[x->ndim - 1] * cpu_dtype_size(job.rotary.dtype);
   cpu_row_cost cost = {.work = 2 * bytes, .written = rows.at[0] == rows.at[1] ? 0 : bytes};
   return cpu_rows_walk(&places, cost, apply_to_place, &job);
