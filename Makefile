@@ -91,7 +91,7 @@ $(BUILD)/ops.stamp: $(BUILD)/generate-ops
 	cmp -s $(BUILD)/ops.pyi python/flhost/ops.pyi || cp $(BUILD)/ops.pyi python/flhost/ops.pyi
 	@touch $@
 
-# Objects are made anew when how they are hardened changes.
+# Objects are made anew when how they are hardened, or structs are copied, changes.
 $(BUILD)/harden.stamp: .FORCE
 	@mkdir -p $(@D)
 	@echo '$(COPIES) $(HARDEN)' | cmp -s - $@ || echo '$(COPIES) $(HARDEN)' > $@

@@ -22,6 +22,7 @@ CPU_ONE_WAY := $(call takes,-fno-thread-jumps)
 cpu_compile = @mkdir -p $(@D) && $(CC) $(BASE) $(CFLAGS) $(if $(findstring plugins/cpu/flagos/,$<),$(call cpu_flagos_flags,$(1))) $(cpu_contract) $(cpu_ways) -DFLHOST_VERSION='"$(VERSION)"' -c -o $@ $<
 $(CPU_PLUGIN_OBJECTS): $(BUILD)/obj/plugins/cpu/%.o: plugins/cpu/%.c plugins/cpu/plugin.mk $(BUILD)/harden.stamp
 	$(call cpu_compile,baseline)
+# What other backends have, too, is compiled as they have it, not by the rule above.
 CPU_PLUGIN_OBJECTS += $(BUILD)/obj/plugins/quantile.o
 
 # cpu_variant NAME: the optimised kernels for another instruction set (plugins/cpu/support/variants.h), joined into one
