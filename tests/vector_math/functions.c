@@ -12,6 +12,7 @@
   }
 OVER_ARRAY(exp)
 OVER_ARRAY(exp_to_one)
+OVER_ARRAY(exp_weight)
 OVER_ARRAY(expm1)
 OVER_ARRAY(tanh)
 OVER_ARRAY(sigmoid)
@@ -33,8 +34,8 @@ OVER_CHUNKS(gelu)
 OVER_CHUNKS(gelu_tanh)
 
 __attribute__((visibility("default"))) const vector_function vector_functions[VECTOR_FUNCTIONS] = {
-    over_exp,  over_exp_to_one, over_expm1,     over_tanh,    over_sigmoid,
-    over_silu, over_gelu,       over_gelu_tanh, over_softplus};
+    over_exp,     over_exp_to_one, over_exp_weight, over_expm1,     over_tanh,
+    over_sigmoid, over_silu,       over_gelu,       over_gelu_tanh, over_softplus};
 
 #define CONVERSIONS(name)                                                                                              \
   static void round_to_##name(const float *x, uint16_t *y, int n) {                                                    \

@@ -224,11 +224,11 @@ static float weigh_row(float *restrict scores, int64_t n, float *most, float *to
       lanes[lane] = scores[i + lane] > lanes[lane] ? scores[i + lane] : lanes[lane];
   for (int lane = 0; lane < LANES; lane++)
     largest = lanes[lane] > largest ? lanes[lane] : largest;
-  float base = base_of(largest), factor = vector_exp_to_one(*most - base);
+  float base = base_of(largest), factor = vector_exp_weight(*most - base);
   memset(lanes, 0, sizeof lanes);
   for (int64_t i = 0; i < n; i += LANES)
     for (int lane = 0; lane < LANES; lane++) {
-      scores[i + lane] = vector_exp_to_one(scores[i + lane] - base);
+      scores[i + lane] = vector_exp_weight(scores[i + lane] - base);
       lanes[lane] += scores[i + lane];
     }
   for (int lane = 0; lane < LANES; lane++)
@@ -508,7 +508,7 @@ static fl_status join_range(void *user, int64_t i, int64_t end) {
     float base = base_of(most);
     for (int64_t part = 0; part < all->parts; part++) {
       const float *partial = partial_of(all, token, head, part);
-      float factor = vector_exp_to_one(partial[size] - base);
+      float factor = vector_exp_weight(partial[size] - base);
       total += partial[size + 1] * factor;
       for (int64_t j = 0; j < size; j++)
         joined[j] = (part ? joined[j] : 0) + partial[j] * factor;

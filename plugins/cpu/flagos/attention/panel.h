@@ -148,31 +148,53 @@ static void clear_panel(const panel *p, int64_t value_size) {
   }
 }
 
-static void load_query(const scoring *how, cpu_dtype dtype, const void *row, int64_t size, query_lanes lane,
-                       int64_t width) {
-  float block[CPU_BLOCK], pairs[CPU_BLOCK];
+/* A block of each of LANES rows. */
+typedef float lane_rows[LANES][CPU_BLOCK];
+
+/* Their first `size` numbers become columns of a lane each, which are `width` apart. */
+static void turn_rows(lane_rows rows, int64_t size, float *columns, int64_t width) {
+  int64_t first = 0;
+  for (; first + LANES <= size; first += LANES) {
+    vector square[LANES];
+    UNROLL for (int i = 0; i < LANES; i++) square[i] = *(const vector *)(rows[i] + first);
+    transpose(square);
+    UNROLL for (int i = 0; i < LANES; i++) * (vector *)(columns + (first + i) * width) = square[i];
+  }
+  for (; first < size; first++)
+    LANEWISE for (int lane = 0; lane < LANES; lane++) columns[first * width + lane] = rows[lane][first];
+}
+
+/* Up to LANES rows; there are zeros in lanes without one. */
+static void load_query_rows(const scoring *how, cpu_dtype dtype, const void *const *rows, int64_t n, int64_t size,
+                            query_lanes lanes, int64_t width) {
+  lane_rows floats, pairs;
+  float block[CPU_BLOCK];
+  memset(floats + n, 0, (size_t)(LANES - n) * sizeof *floats);
+  memset(pairs + n, 0, (size_t)(LANES - n) * sizeof *pairs);
   for (int64_t first = 0; first < size; first += CPU_BLOCK) {
-    int64_t n = cpu_block_size(size - first);
-    cpu_block_types[dtype].load(block, row, first, n);
-    for (int64_t i = 0; i < n; i++)
-      lane.floats[(first + i) * width] = block[i] * how->scale;
-    if (!how->has_pairs || HAS_TILES)
-      continue;
-    for (int64_t i = 0; i < n; i++)
-      block[i] *= how->of_pairs;
-    pairs[n / 2] = 0; /* of a last pair there may be one alone */
-    cpu_block_types[dtype].store(pairs, 0, block, n);
-    for (int64_t i = 0; i < divide_up(n, 2); i++)
-      lane.pairs[(first / 2 + i) * width] = pairs[i];
+    const int64_t at = cpu_block_size(size - first);
+    const bool has_pairs = how->has_pairs && !HAS_TILES;
+    for (int64_t row = 0; row < n; row++) {
+      cpu_block_types[dtype].load(block, rows[row], first, at);
+      for (int64_t i = 0; i < at; i++)
+        floats[row][i] = block[i] * how->scale;
+      if (!has_pairs)
+        continue;
+      for (int64_t i = 0; i < at; i++)
+        block[i] *= how->of_pairs;
+      pairs[row][at / 2] = 0; /* of a last pair there may be one alone */
+      cpu_block_types[dtype].store(pairs[row], 0, block, at);
+    }
+    turn_rows(floats, at, lanes.floats + first * width, width);
+    if (has_pairs)
+      turn_rows(pairs, divide_up(at, 2), lanes.pairs + first / 2 * width, width);
   }
 }
 
 static void load_query_lanes(const scoring *how, cpu_dtype dtype, int64_t size, const panel *p) {
-  const int64_t floats = HAS_TILES ? size : queries_floats(size);
-  memset(p->query.floats, 0, (size_t)(floats * p->width) * sizeof *p->query.floats);
-  for (int64_t lane = 0; lane < p->rows; lane++)
-    load_query(how, dtype, p->query_rows[lane], size, (query_lanes){p->query.floats + lane, p->query.pairs + lane},
-               p->width);
+  for (int64_t lane = 0; lane < p->width; lane += LANES)
+    load_query_rows(how, dtype, p->query_rows + lane, least(LANES, p->rows - lane), size,
+                    (query_lanes){p->query.floats + lane, p->query.pairs + lane}, p->width);
 }
 
 /* From p->query_rows. */
@@ -216,7 +238,7 @@ static float base_of(float most) {
 static void scale_float_lanes(const panel *p, int64_t lane, int64_t value_size, const float *most) {
   float factors[LANES], *sums = p->sums + lane;
   LANEWISE for (int query = 0; query < LANES; query++) {
-    factors[query] = vector_exp_to_one(p->most[lane + query] - base_of(most[query]));
+    factors[query] = vector_exp_weight(p->most[lane + query] - base_of(most[query]));
     p->most[lane + query] = most[query];
     p->total[lane + query] *= factors[query];
   }
@@ -236,7 +258,7 @@ static void weigh_float_lanes(const panel *p, int64_t lane, int64_t value_size, 
   LANEWISE for (int query = 0; query < LANES; query++) base[query] = base_of(most[query]);
   for (int64_t i = lane; i < keys * p->width; i += p->width)
     LANEWISE for (int query = 0; query < LANES; query++) {
-      const float weight = vector_exp_to_one(scores[i + query] - base[query]);
+      const float weight = vector_exp_weight(scores[i + query] - base[query]);
       scores[i + query] = weight;
       total[query] += weight;
     }
