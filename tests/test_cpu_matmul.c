@@ -371,7 +371,7 @@ static void check_large_products(void) {
 }
 
 START_TEST(large_products_are_the_librarys) {
-  if (!begin_with_library("large_products_are_the_librarys", AVX2))
+  if (!begin_with_library("large_products_are_the_librarys", AVX512))
     return;
   ck_assert(!is_mapped("libdnnl"));
   check_linear_of(float32, 1, 64, 64, 0);
@@ -384,7 +384,7 @@ END_TEST
 
 START_TEST(without_the_library_they_are_computed_too) {
   static const char *const no_library[] = {"", "/nowhere/libdnnl.so.2", "libm.so.6"};
-  if (!begin_with_library("without_the_library_they_are_computed_too", AVX2))
+  if (!begin_with_library("without_the_library_they_are_computed_too", AVX512))
     return;
   ck_assert_int_eq(setenv("FLHOST_ONEDNN", no_library[_i], 1), 0);
   check_large_products();
@@ -448,13 +448,11 @@ static bool check_prepared(int variant, int type, int64_t n, int64_t k, int64_t 
   return true;
 }
 
-/* Of columns in one part, in several, in parts that are not full. With AVX-512 the library wants another layout of each
- * float32 weight; without it, and of bfloat16, of some or none. Pairs of bfloat16 are always packed. */
+/* Of columns in one part, in several, in parts that are not full. The library wants another layout of each float32
+ * weight, of bfloat16 of some or none. Pairs of bfloat16 are always packed. */
 START_TEST(prepared_weights_give_the_same) {
   static const int64_t sizes_of[][2] = {{512, 300}, {1030, 260}, {513, 1024}, {96, 701}, {512, 512}, {40, 2500}};
-  static const struct {
-    int variant, type;
-  } used[] = {{AVX2, 0}, {AVX512, 0}, {AVX512, BFLOAT16}, {AVX512_BF16, BFLOAT16}};
+  static const struct { int variant, type; } used[] = {{AVX512, 0}, {AVX512, BFLOAT16}, {AVX512_BF16, BFLOAT16}};
   enum { N_WEIGHTS = sizeof sizes_of / sizeof *sizes_of };
   int n = 0;
   if (!begin_with_library("prepared_weights_give_the_same", used[_i].variant))
@@ -470,15 +468,16 @@ START_TEST(prepared_weights_give_the_same) {
 }
 END_TEST
 
-/* float16, of which the library computes nothing; bfloat16 by AVX2, which is faster without it; what is small; without
- * the library; the base's instructions; what tiles multiply as it is. */
+/* float16, of which the library computes nothing; by AVX2, which is faster without it; what is small; without the
+ * library; the base's instructions; what tiles multiply as it is. */
 START_TEST(nothing_is_prepared_where_nothing_is_gained) {
   static const struct {
     const char *isa, *library;
     int64_t n, k;
     int type; /* of floats[] */
-  } nothing[] = {{"avx2", NULL, 512, 512, HALF}, {"avx2", NULL, 512, 512, BFLOAT16}, {"avx2", NULL, 16, 16, 0},
-                 {"avx2", "", 512, 512, 0},      {"baseline", NULL, 512, 512, 0},    {"amx", NULL, 512, 512, BFLOAT16}};
+  } nothing[] = {{"avx2", NULL, 512, 512, HALF},   {"avx2", NULL, 512, 512, BFLOAT16}, {"avx2", NULL, 512, 512, 0},
+                 {"avx512", NULL, 16, 16, 0},      {"avx512", "", 512, 512, 0},        {"baseline", NULL, 512, 512, 0},
+                 {"amx", NULL, 512, 512, BFLOAT16}};
   if (!begin_with_library("nothing_is_prepared_where_nothing_is_gained", AVX2))
     return;
   ck_assert_int_eq(setenv("VLLM_FL_CPU_ISA", nothing[_i].isa, 1), 0);
@@ -486,7 +485,7 @@ START_TEST(nothing_is_prepared_where_nothing_is_gained) {
     ck_assert_int_eq(setenv("FLHOST_ONEDNN", nothing[_i].library, 1), 0);
   const char *refusal = try_plugin();
   if (refusal) {
-    ck_assert_str_eq(nothing[_i].isa, "amx");
+    ck_assert(!strcmp(nothing[_i].isa, "amx") || !strcmp(nothing[_i].isa, "avx512"));
     printf("skip: nothing_is_prepared_where_nothing_is_gained: %s\n", refusal);
     return;
   }
@@ -503,7 +502,7 @@ END_TEST
 /* It has OpenMP, whose threads an engine wants for itself, and which do not come back after fork. */
 START_TEST(the_librarys_threads_are_the_callers_alone) {
   void *openmp = dlopen("libgomp.so.1", RTLD_NOW | RTLD_GLOBAL);
-  if (!openmp || !begin_with_library("the_librarys_threads_are_the_callers_alone", AVX2))
+  if (!openmp || !begin_with_library("the_librarys_threads_are_the_callers_alone", AVX512))
     return;
   int (*most)(void) = NULL, threads = listed_threads(NULL, 0);
   void (*set_most)(int) = NULL;
@@ -531,7 +530,7 @@ static void compute_in_two_threads(void) {
 
 START_TEST(two_threads_at_once_and_a_forked_child_use_it) {
   int status = 0;
-  if (!begin_with_library("two_threads_at_once_and_a_forked_child_use_it", AVX2))
+  if (!begin_with_library("two_threads_at_once_and_a_forked_child_use_it", AVX512))
     return;
   compute_in_two_threads();
   pid_t child = fork();
@@ -595,8 +594,8 @@ static void add_tests(TCase *tests) {
   tcase_add_test(tests, large_products_are_the_librarys);
   tcase_add_loop_test(tests, without_the_library_they_are_computed_too, 0, 3);
   if (!is_sparse()) /* for valgrind: what oneDNN generates reads behind the end of a buffer of its own */
-    tcase_add_loop_test(tests, prepared_weights_give_the_same, 0, 4);
-  tcase_add_loop_test(tests, nothing_is_prepared_where_nothing_is_gained, 0, 6);
+    tcase_add_loop_test(tests, prepared_weights_give_the_same, 0, 3);
+  tcase_add_loop_test(tests, nothing_is_prepared_where_nothing_is_gained, 0, 7);
   tcase_add_test(tests, the_librarys_threads_are_the_callers_alone);
   if (!is_sparse()) /* under valgrind the child of a fork beside other threads may hang in the tool */
     tcase_add_test(tests, two_threads_at_once_and_a_forked_child_use_it);

@@ -270,13 +270,13 @@ static fl_status share_strips(const cpu_product *product) {
 /* oneDNN is called for one part of the result after the other: in rows and columns no more than this. */
 enum { PART_ROWS = 512, PART_COLUMNS = 512 };
 
-/* From how many multiplications on calling it pays. It is as fast as ours then for any number of rows that are not few,
- * or faster; of bfloat16 by AVX2 it is slower, and who pins the base of the architecture wants no other instructions.
+/* From how many multiplications on calling it pays. By AVX-512 it is as fast as ours then for any number of rows that
+ * are not few, or faster; by AVX2 it is slower, and who pins the base of the architecture wants no other instructions.
  */
 enum { LIBRARY_FACTORS = 1 << 21 };
 
 static bool library_is_fast(cpu_dtype dtype) {
-  return dtype == CPU_FLOAT32 ? LANES > 4 : dtype == CPU_BFLOAT16 && LANES == 16;
+  return LANES == 16 && dtype != CPU_FLOAT16;
 }
 
 static bool suits_library(const cpu_product *product) {
