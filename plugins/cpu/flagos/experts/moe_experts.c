@@ -13,6 +13,7 @@
 #include "plugins/cpu/support/parallel.h"
 #include "plugins/cpu/support/rows.h"
 #include "plugins/cpu/support/scratch.h"
+#include "plugins/integers.h"
 #include "plugins/view.h"
 
 #include <string.h>
@@ -24,8 +25,9 @@ static const fl_kernel_fn gated_kernels[CPU_N_GATED_OPS] = {
     [CPU_SWIGLUSTEP] = cpu_flagos_swiglustep_and_mul,
 };
 
-/* Tokens sorted together, rows multiplied together: for more of these a weight is read, and packed, no more often. */
-enum { CHUNK = 512, BATCH = 256 };
+/* Tokens sorted together, and rows multiplied together at most: of an expert's places all batches are about as large,
+ * as its weight is read, and packed, for each. */
+enum { CHUNK = 512, BATCH = 384 };
 
 /* For one chunk. */
 typedef struct expert_scratch {
@@ -200,10 +202,11 @@ static fl_status run_chunk(fl_call *call, const cpu_experts *experts, const expe
   sort_places(experts, scratch, first, tokens);
   fl_status status = cpu_parallel_for(tokens, grain, clear_sums, &all);
   for (int64_t expert = 0; expert < experts->experts; expert++)
-    for (int64_t at = scratch->begin[expert]; at < scratch->begin[expert + 1] && !status; at += BATCH) {
-      int64_t left = scratch->begin[expert + 1] - at;
-      batch part = {experts, scratch, first, scratch->places + at, left < BATCH ? left : BATCH};
+    for (int64_t at = scratch->begin[expert], end = scratch->begin[expert + 1]; at < end && !status;) {
+      const int64_t rows = divide_up(end - at, divide_up(end - at, BATCH));
+      batch part = {experts, scratch, first, scratch->places + at, rows};
       status = run_batch(call, &part, expert);
+      at += rows;
     }
   return status ? status : cpu_parallel_for(tokens, grain, round_sums, &all);
 }
