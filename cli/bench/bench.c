@@ -168,7 +168,7 @@ int command_bench(int argc, char **argv) {
   status = !device                                   ? EXIT_OK
            : cli_device(host, device, &asked.device) ? cli_check_device_apart(host, asked.device, &asked.limits)
                                                      : EXIT_USAGE;
-  asked.threads = bench_count_threads(host);
+  asked.threads = (int)fl_thread_count(host);
   if (!status && bench_needs_torch(&asked)) {
     asked.torch = torch_peer_start(asked.device, asked.threads, asked.limits.seconds);
     status = asked.torch ? EXIT_OK : EXIT_USAGE;

@@ -2,8 +2,6 @@
 #include "cli/bench/peer.h"
 #include "cli/cli.h"
 
-#include <sched.h>
-#include <stdlib.h>
 #include <string.h>
 
 static const char *const words[] = {"copy", "torch", "torch.compile", "python", NULL};
@@ -54,27 +52,4 @@ bool bench_needs_torch(const bench_request *asked) {
     if (!bench_peer_is_loop(asked->peers[i]))
       return true;
   return false;
-}
-
-/* Processors that this process may use. */
-static int count_processors(void) {
-  cpu_set_t set;
-  int n = sched_getaffinity(0, sizeof set, &set) ? 1 : CPU_COUNT(&set);
-  return n > 1 ? n : 1;
-}
-
-int bench_count_threads(fl_host *host) {
-  fl_settings *settings = NULL;
-  int threads = 1;
-  if (fl_get_settings(host, &settings))
-    return threads;
-  for (uint32_t i = 0; i < settings->n; i++) {
-    const fl_setting *setting = fl_setting_at(settings, i);
-    if (strcmp(setting->variable, "VLLM_FL_CPU_THREADS") != 0)
-      continue;
-    long n = strtol(setting->value, NULL, 10);
-    threads = n > 0 && n <= BENCH_THREADS_MOST ? (int)n : count_processors();
-  }
-  fl_settings_free(settings);
-  return threads;
 }

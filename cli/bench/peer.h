@@ -13,10 +13,6 @@ bool bench_peer_is_loop(const char *name);
 const char *bench_peer_title(const char *name); /* of its column */
 bool bench_needs_torch(const bench_request *asked);
 
-/* Of the processor's kernels: what VLLM_FL_CPU_THREADS says, else all processors that this process may use; one where
- * the library has no such setting. */
-int bench_count_threads(fl_host *host);
-
 /* -------------------------------------------------------------------------------------------------------- the loop */
 
 /* One call's share: so many bytes read, and so many written. */
