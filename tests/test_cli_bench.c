@@ -106,6 +106,15 @@ START_TEST(the_report_says_where_and_when) {
 }
 END_TEST
 
+START_TEST(peers_get_as_many_threads_as_kernels_do) {
+  copy_built("plugins/cpu.so", "plugins");
+  setting("OMP_NUM_THREADS=3");
+  ck_assert_double_eq(number_at(parse_json(FLHOST("bench", "--json", SMALL, "gelu").out, JSON_OBJECT), "threads"), 3);
+  setting("VLLM_FL_CPU_THREADS=2");
+  ck_assert_double_eq(number_at(parse_json(FLHOST("bench", "--json", SMALL, "gelu").out, JSON_OBJECT), "threads"), 2);
+}
+END_TEST
+
 START_TEST(one_implementation_is_still_held_against_the_reference_unless_that_is_left_out) {
   copy_built("plugins/cpu.so", "plugins");
   const json_t *timings = timings_of(FLHOST("bench", "--json", "--impl", "default.flagos", SMALL, "gelu"));
@@ -608,6 +617,7 @@ static void add_tests(TCase *tests) {
   tcase_add_test(tests, each_implementation_stands_beside_the_reference_and_memcpy);
   tcase_add_test(tests, figures_are_what_the_counts_and_the_time_make);
   tcase_add_test(tests, the_report_says_where_and_when);
+  tcase_add_test(tests, peers_get_as_many_threads_as_kernels_do);
   tcase_add_test(tests, one_implementation_is_still_held_against_the_reference_unless_that_is_left_out);
   tcase_add_test(tests, the_entry_says_which_calls_and_size_picks_the_first_or_last);
   tcase_add_test(tests, the_element_type_is_bfloat16_or_what_is_asked_for_or_taken);

@@ -167,27 +167,27 @@ static void turn_rows(lane_rows rows, int64_t size, float *columns, int64_t widt
 /* Up to LANES rows; there are zeros in lanes without one. */
 static void load_query_rows(const scoring *how, cpu_dtype dtype, const void *const *rows, int64_t n, int64_t size,
                             query_lanes lanes, int64_t width) {
+  const bool has_pairs = how->has_pairs && !HAS_TILES;
   lane_rows floats, pairs;
   float block[CPU_BLOCK];
   memset(floats + n, 0, (size_t)(LANES - n) * sizeof *floats);
   memset(pairs + n, 0, (size_t)(LANES - n) * sizeof *pairs);
   for (int64_t first = 0; first < size; first += CPU_BLOCK) {
-    const int64_t at = cpu_block_size(size - first);
-    const bool has_pairs = how->has_pairs && !HAS_TILES;
+    const int64_t count = cpu_block_size(size - first);
     for (int64_t row = 0; row < n; row++) {
-      cpu_block_types[dtype].load(block, rows[row], first, at);
-      for (int64_t i = 0; i < at; i++)
+      cpu_block_types[dtype].load(block, rows[row], first, count);
+      for (int64_t i = 0; i < count; i++)
         floats[row][i] = block[i] * how->scale;
       if (!has_pairs)
         continue;
-      for (int64_t i = 0; i < at; i++)
+      for (int64_t i = 0; i < count; i++)
         block[i] *= how->of_pairs;
-      pairs[row][at / 2] = 0; /* of a last pair there may be one alone */
-      cpu_block_types[dtype].store(pairs[row], 0, block, at);
+      pairs[row][count / 2] = 0; /* of a last pair there may be one alone */
+      cpu_block_types[dtype].store(pairs[row], 0, block, count);
     }
-    turn_rows(floats, at, lanes.floats + first * width, width);
+    turn_rows(floats, count, lanes.floats + first * width, width);
     if (has_pairs)
-      turn_rows(pairs, divide_up(at, 2), lanes.pairs + first / 2 * width, width);
+      turn_rows(pairs, divide_up(count, 2), lanes.pairs + first / 2 * width, width);
   }
 }
 
