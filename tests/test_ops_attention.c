@@ -1,5 +1,6 @@
 /* Attention: the checks of its ops, and both CPU kernels by hand, against each other and against what must be equal. */
 #include "tests/kernels.h"
+#include "tests/op_case.h"
 
 #include <math.h>
 
@@ -200,8 +201,9 @@ static void prefill(const char *id, owned *query, owned *rows, int64_t keys, own
 }
 
 START_TEST(O5_prefill_agrees_with_the_reference) {
-  static const int64_t sizes[][3] = {{1, 1, 0},      {5, 9, 4},  {70, 70, 0}, {70, 100, 30},
-                                     {400, 420, 20}, {3, 40, 0}, {2, 5, 100}, {0, 4, 4}};
+  static const int64_t sizes[][3] = {{1, 1, 0},        {5, 9, 4},     {70, 70, 0}, {70, 100, 30},
+                                     {400, 420, 20},   {3, 40, 0},    {2, 5, 100}, {0, 4, 4},
+                                     {40, 1300, 1260}, {2, 1200, 600}}; /* keys in parts, of which one is not seen */
   for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
     DLDataType dtype = floats[_i];
     owned *query = make_unit(dtype, SHAPE(sizes[i][0], HEADS, NOPE + ROPE), 2, 1);
@@ -430,6 +432,114 @@ START_TEST(decode_attends_to_the_rows_of_a_sequence_wherever_its_blocks_are) {
     }
     UNMAKE(p.cache, p.table, p.lens, query, out, sums);
   }
+}
+END_TEST
+
+/* ----------------------------------------------------------------------------------------- few tasks over many keys */
+
+/* Of sequences whose keys are cut into two parts: in both, in the first and one row of the second, in the first alone,
+ * in neither. */
+static op_case *make_long_decode(DLDataType dtype, int64_t padding) {
+  const double tokens[] = {1200, 641, 3, 0};
+  op_case *made = op_case_make("mla_decode query=f4x5x40 kv_cache=f75x16x40 block_table=i4x75%75 seq_lens=i4 scale=0.3 "
+                               "kv_lora_rank=32",
+                               dtype, padding);
+  op_case_set_all(made, "seq_lens", tokens);
+  return made;
+}
+
+static void check_results(const char *op, op_case *given, op_case *expected, const char *name) {
+  check_close(op, op_case_tensor(given, name), op_case_tensor(expected, name));
+}
+
+/* Hidden: scores of all keys of the second part are -inf. */
+START_TEST(O5_decode_joins_the_parts_of_long_sequences) {
+  for (int hidden = 0; hidden < 2; hidden++) {
+    op_case *calls[2];
+    for (int which = 0; which < 2; which++) {
+      op_case *c = calls[which] = make_long_decode(floats[_i], 3 * which);
+      for (int64_t row = 640; row < 1200 && hidden; row++)
+        op_case_set(c, "kv_cache", row * 40 + 35, -INFINITY);
+      for (int64_t head = 0; head < 20 && hidden; head++)
+        op_case_set(c, "query", head * 40 + 35, 1);
+      op_case_run(c, both[which]);
+    }
+    check_results("mla_decode", calls[1], calls[0], "out");
+    check_results("mla_decode", calls[1], calls[0], "lse");
+    op_case_free(calls[0]);
+    op_case_free(calls[1]);
+  }
+}
+END_TEST
+
+START_TEST(nan_in_a_later_part_stays_with_who_sees_it) {
+  op_case *c = make_long_decode(floats[_i], 0);
+  op_case_set(c, "kv_cache", 900 * 40 + 7, NAN);
+  op_case_run(c, both[1]);
+  for (int64_t i = 0; i < 4 * 5 * 32; i++)
+    ck_each(isnan(op_case_get(c, "out", i)) == (i < 5 * 32), "element %d is %g", (int)i, op_case_get(c, "out", i));
+  op_case_free(c);
+}
+END_TEST
+
+START_TEST(O5_few_queries_over_many_keys_agree_with_the_reference) {
+  static const int64_t sizes[][3] = {
+      {1, 1200, 2}, {70, 1100, 1}, {33, 5000, 1}, {256, 256, 1}}; /* queries, keys, heads */
+  for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
+    DLDataType dtype = floats[_i];
+    owned *q = make_unit(dtype, SHAPE(1, sizes[i][0], sizes[i][2], 24), 1, 1);
+    owned *k = make_unit(dtype, SHAPE(1, sizes[i][1], sizes[i][2], 24), 0, 2);
+    owned *v = make_unit(dtype, SHAPE(1, sizes[i][1], sizes[i][2], 24), 2, 3);
+    owned *out[] = {make(dtype, SHAPE(1, sizes[i][0], sizes[i][2], 24), 0),
+                    make(dtype, SHAPE(1, sizes[i][0], sizes[i][2], 24), 1)};
+    for (int which = 0; which < 2; which++)
+      ck_assert_int_eq(encode(both[which], q, k, v, fl_none(), NULL, out[which]), FL_OK);
+    check_close("mm_encoder_attn", &out[1]->tensor, &out[0]->tensor);
+    UNMAKE(q, k, v, out[0], out[1]);
+  }
+}
+END_TEST
+
+static fl_status in_one_range(int64_t n, int64_t grain, fl_range_fn body, void *user) {
+  (void)grain;
+  return n > 0 ? body(user, 0, n) : FL_OK;
+}
+
+static fl_status one_by_one(int64_t n, int64_t grain, fl_range_fn body, void *user) {
+  fl_status status = FL_OK;
+  (void)grain;
+  for (int64_t i = 0; i < n && !status; i++)
+    status = body(user, i, i + 1);
+  return status;
+}
+
+/* Tiles of one head go together in a thread, but for those of which one has a query that is not finite: of 250 queries
+ * the last. */
+START_TEST(a_split_over_threads_does_not_change_a_bit) {
+  static const fl_parallel_for_fn ways[] = {in_one_range, one_by_one};
+  static const char *const texts[] = {
+      "mm_encoder_attn query=f1x250x1x40 key=f1x300x1x40 value=f1x300x1x40",
+      "mm_encoder_attn query=f1x9x2x40 key=f1x1200x2x40 value=f1x1200x2x40",
+      "mla_prefill query=f250x2x24 kv_c=f250x16 k_pe=f250x8 kv_b_proj=f44x16 v_head_dim=6 "
+      "scale=0.3 query_offset=0"};
+  for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++)
+    for (int bad = 0; bad < 2; bad++) {
+      op_case *calls[2];
+      for (int way = 0; way < 2; way++) {
+        registry_parallel_for = ways[way];
+        load_plugin();
+        op_case *c = calls[way] = op_case_make(texts[i], floats[_i], 0);
+        if (bad) {
+          const DLTensor *query = op_case_tensor(c, "query");
+          op_case_set(c, "query", count(query) - 1, INFINITY);
+        }
+        op_case_run(c, both[1]);
+      }
+      const DLTensor *a = op_case_tensor(calls[0], "out"), *b = op_case_tensor(calls[1], "out");
+      ck_assert_mem_eq(fl_data(a), fl_data(b), (size_t)count(a) * a->dtype.bits / 8);
+      op_case_free(calls[0]);
+      op_case_free(calls[1]);
+    }
 }
 END_TEST
 
@@ -666,6 +776,10 @@ static void add_tests(TCase *tests) {
   tcase_add_loop_test(tests, an_infinite_value_is_infinite_in_its_own_number_only, 0, 3);
   tcase_add_loop_test(tests, prefill_is_causal_from_the_offset_on, 0, 2);
   tcase_add_loop_test(tests, decode_attends_to_the_rows_of_a_sequence_wherever_its_blocks_are, 0, 6);
+  tcase_add_loop_test(tests, O5_decode_joins_the_parts_of_long_sequences, 0, 3);
+  tcase_add_loop_test(tests, nan_in_a_later_part_stays_with_who_sees_it, 0, 3);
+  tcase_add_loop_test(tests, O5_few_queries_over_many_keys_agree_with_the_reference, 0, 3);
+  tcase_add_loop_test(tests, a_split_over_threads_does_not_change_a_bit, 0, 3);
   tcase_add_loop_test(tests, O6_blocks_and_lengths_out_of_range_are_bad_arguments_and_nothing_is_written, 0, 2);
   tcase_add_loop_test(tests, merged_states_are_weighted_by_their_sums, 0, 2);
   tcase_add_loop_test(tests, merged_parts_of_a_context_are_attention_to_the_whole, 0, 2);

@@ -1,11 +1,13 @@
 /*
  * Attention by tiles of queries, for one block of keys after the other, with the softmax of what was seen so far: what
  * a tile needs stays in the second-level cache. Scores, weights and sums are kept transposed, a lane for each query: so
- * no lanes are added up, keys and values are used as they lie, and weights where they were computed. A query's result
- * depends on nothing but its own head, in blocks that begin at fixed keys (and, in bfloat16, on whether all queries of
- * its tile, and all keys and values of a block, are finite).
+ * no lanes are added up, keys and values are used as they lie, and weights where they were computed. Where tasks are
+ * few, tiles are small, and keys are cut into parts. A query's result depends on its own head and the call's sizes, not
+ * on the threads (and, in bfloat16, on whether all queries of its tile, and all keys and values of a block, are
+ * finite).
  */
 #include "plugins/cpu/attention.h"
+#include "plugins/cpu/flagos/attention/key_parts.h"
 #include "plugins/cpu/flagos/attention/panel.h"
 #include "plugins/cpu/flagos/products/matmul.h"
 #include "plugins/cpu/flagos/vectors/vector.h"
@@ -16,14 +18,16 @@
 #include <math.h>
 #include <string.h>
 
-/* Threads share tiles of queries. For those of one head that a thread has one after the other, and at most so many,
- * keys and values are converted once; where a tile's queries decide how scores are found, for each tile. */
+/* Threads share tiles of queries. For those of one part of a head's keys that a thread has one after the other, at most
+ * MOST_QUERIES in all, keys and values are converted once. */
+enum { QUERY_TILE = 384, LEAST_TILE = 2 * LEAST_PANEL };
+/* So many tasks keep threads busy; results of parts of so many keys or more are joined in a small part of the time. */
+enum { ENOUGH_TASKS = 16, PART_KEYS = 512 };
 #ifdef __AVX512BF16__
-enum { QUERY_TILE = 384, TILES_AT_ONCE = 1 };
+enum { MOST_QUERIES = QUERY_TILE };
 #else
-enum { QUERY_TILE = 384, TILES_AT_ONCE = 3 };
+enum { MOST_QUERIES = 3 * QUERY_TILE };
 #endif
-enum { MOST_QUERIES = TILES_AT_ONCE * QUERY_TILE };
 
 /* ------------------------------------------------------------------------------------------------- keys and values */
 
@@ -32,7 +36,9 @@ typedef struct task {
   cpu_head head;
   const cpu_pages *pages; /* NULL: none */
   int64_t sequence;
-  float *lse; /* of each query; NULL: not wanted */
+  float *lse;             /* of each query; NULL: not wanted */
+  const key_parts *parts; /* this is one of them */
+  int64_t part, row;      /* and row `row` of them its first query */
 } task;
 
 /* A head's rows are no sequence that processors foresee. */
@@ -157,9 +163,12 @@ static void load_block(const task *t, key_block *block) {
 
 /* ---------------------------------------------------------------------------------------------------------- panels */
 
+/* Of the task's part. */
 static key_range visible_to(const void *user, int64_t query) {
   const task *t = user;
-  return (key_range){0, cpu_head_visible(&t->head, query)};
+  const int64_t begin = t->part * t->parts->length;
+  const int64_t end = least(cpu_head_visible(&t->head, query), begin + t->parts->length);
+  return (key_range){begin, end > begin ? end : begin};
 }
 
 static void begin_panel(const cpu_head *head, panel *p, const scoring *how) {
@@ -169,18 +178,27 @@ static void begin_panel(const cpu_head *head, panel *p, const scoring *how) {
   load_queries(how, head->query.dtype, head->size, p);
 }
 
+/* `sums` is changed. */
+static void finish_row(const task *t, int64_t query, float *sums, float most, float total) {
+  const cpu_head *head = &t->head;
+  const float factor = head->keys ? 1 / total : 0;
+  for (int64_t i = 0; i < head->value_size; i++)
+    sums[i] *= factor;
+  cpu_block_types[head->out.dtype].store(cpu_matrix_row(head->out, query), 0, sums, head->value_size);
+  if (t->lse) /* keys whose scores are all -inf have no weights, not even 0 */
+    t->lse[query] = head->keys && total == 0 ? NAN : most + logf(total);
+}
+
 /* `rows` has room for LANES of them. */
 static void end_panel(const task *t, const panel *p, float *rows) {
-  const cpu_head *head = &t->head;
   for (int64_t query = 0; query < p->rows; query++) {
-    float factor = head->keys ? 1 / p->total[query] : 0, *row = rows + query % LANES * sums_stride(head->value_size);
+    float *sums = rows + query % LANES * sums_stride(t->head.value_size);
     if (query % LANES == 0)
-      read_sums(p, query, head->value_size, rows);
-    for (int64_t i = 0; i < head->value_size; i++)
-      row[i] *= factor;
-    cpu_block_types[head->out.dtype].store(cpu_matrix_row(head->out, p->first + query), 0, row, head->value_size);
-    if (t->lse) /* keys whose scores are all -inf have no weights, not even 0 */
-      t->lse[p->first + query] = head->keys && p->total[query] == 0 ? NAN : p->most[query] + logf(p->total[query]);
+      read_sums(p, query, t->head.value_size, rows);
+    if (t->parts->floats)
+      keep_part(t->parts, t->row + p->first + query, t->part, sums, p->most[query], p->total[query]);
+    else
+      finish_row(t, p->first + query, sums, p->most[query], p->total[query]);
   }
 }
 
@@ -202,14 +220,15 @@ static int64_t add_areas(areas a) {
   return a.scores + a.key + a.value + a.query + a.sums;
 }
 
-/* Queries first to first + queries - 1, at most MOST_QUERIES. */
-static void attend_queries(const task *t, int64_t first, int64_t queries, float *scratch) {
+/* Queries first to first + queries - 1, at most MOST_QUERIES; may scores be of pairs? */
+static void attend_queries(const task *t, int64_t first, int64_t queries, bool pairs, float *scratch) {
   const cpu_head *head = &t->head;
   areas sizes = needed_areas(head, t->pages);
   float *scores = scratch, *key = scores + sizes.scores, *value = key + sizes.key, *query = value + sizes.value;
   float *sums = query + sizes.query, most[MOST_QUERIES], total[MOST_QUERIES];
-  const int64_t visible = cpu_head_visible(head, first + queries - 1);
-  key_block block = {.scoring = scoring_of(has_pairs(t, first, queries), (float)head->scale),
+  const key_range visible = visible_to(t, first + queries - 1);
+  key_block block = {.scoring = scoring_of(pairs, (float)head->scale),
+                     .first = visible.begin,
                      .key = key,
                      .stride = row_stride(head->size),
                      .value = value};
@@ -220,8 +239,8 @@ static void attend_queries(const task *t, int64_t first, int64_t queries, float 
   for (int64_t i = 0; i < n; i++)
     begin_panel(head, &panels[i], &block.scoring);
   begin_tiles();
-  for (; block.first < visible; block.first += block_keys(&block.scoring)) {
-    block.keys = least(block_keys(&block.scoring), visible - block.first);
+  for (; block.first < visible.end; block.first += block_keys(&block.scoring)) {
+    block.keys = least(block_keys(&block.scoring), visible.end - block.first);
     load_block(t, &block);
     attend_block(&owner, &block, panels, n, scores);
   }
@@ -232,40 +251,93 @@ static void attend_queries(const task *t, int64_t first, int64_t queries, float 
 
 /* ---------------------------------------------------------------------------------------------------------- shares */
 
-/* Tasks of a call, the tiles of each one after the other. */
-typedef struct tasks {
+/* Heads of a call, or sequences of which each is one. Tasks are the tiles of each part of the keys of each. */
+typedef struct heads_call {
   int64_t n;
   cpu_head largest;
   bool paged;
   task (*at)(const void *user, int64_t i);
   const void *user;
-} tasks;
+  int64_t tile, tiles; /* queries of one, and how many of a head */
+  key_parts parts;     /* rows are the queries of each head */
+} heads_call;
 
-static int64_t count_tiles(const tasks *all) {
-  return divide_up(all->largest.queries, QUERY_TILE);
+static task task_at(const heads_call *call, int64_t i, int64_t part) {
+  task t = call->at(call->user, i);
+  t.parts = &call->parts;
+  t.part = part;
+  t.row = i * call->largest.queries;
+  return t;
+}
+
+/* The queries of a tile and of those behind it of which scores are of the same kind, up to `end`. */
+static int64_t alike_queries(const heads_call *call, const task *t, int64_t first, int64_t end, bool pairs) {
+  int64_t next = first + call->tile;
+  while (next < end && next + call->tile - first <= MOST_QUERIES &&
+         has_pairs(t, next, least(call->tile, end - next)) == pairs)
+    next += call->tile;
+  return least(next, end) - first;
 }
 
 static fl_status tiles_range(void *user, int64_t i, int64_t end) {
-  const tasks *all = user;
-  float *scratch = cpu_scratch_take((size_t)add_areas(needed_areas(&all->largest, all->paged)));
+  const heads_call *call = user;
+  float *scratch = cpu_scratch_take((size_t)add_areas(needed_areas(&call->largest, call->paged)));
   if (!scratch)
     return FL_ENOMEM;
-  for (int64_t tiles; i < end; i += tiles) {
-    task t = all->at(all->user, i / count_tiles(all));
-    int64_t tile = i % count_tiles(all), first = tile * QUERY_TILE;
-    tiles = least(least(TILES_AT_ONCE, count_tiles(all) - tile), end - i);
-    if (first < t.head.queries)
-      attend_queries(&t, first, least(tiles * QUERY_TILE, t.head.queries - first), scratch);
+  while (i < end) {
+    const int64_t at = i / call->tiles, tile = i % call->tiles, tiles = least(call->tiles - tile, end - i);
+    const task t = task_at(call, at / call->parts.n, at % call->parts.n);
+    const int64_t last = least((tile + tiles) * call->tile, t.head.queries);
+    for (int64_t first = tile * call->tile, queries; first < last; first += queries) {
+      const bool pairs = has_pairs(&t, first, least(call->tile, last - first));
+      queries = alike_queries(call, &t, first, last, pairs);
+      attend_queries(&t, first, queries, pairs, scratch);
+    }
+    i += tiles;
   }
   cpu_scratch_give(scratch);
   return FL_OK;
 }
 
-static fl_status share_tiles(const tasks *all) {
+static fl_status join_range(void *user, int64_t i, int64_t end) {
+  const heads_call *call = user;
+  for (; i < end; i++) {
+    const task t = task_at(call, i / call->largest.queries, 0);
+    const int64_t query = i % call->largest.queries;
+    if (query >= t.head.queries)
+      continue;
+    float most, total, *sums = join_parts(&call->parts, i, &most, &total);
+    finish_row(&t, query, sums, most, total);
+  }
+  return FL_OK;
+}
+
+/* Into tiles of about as many queries each. */
+static void cut(heads_call *call) {
+  const cpu_head *head = &call->largest;
+  const int64_t tile = round_up(divide_up(head->queries, divide_up(ENOUGH_TASKS, call->n)), LEAST_TILE);
+  call->tiles = divide_up(head->queries, least(tile, QUERY_TILE));
+  call->tile = round_up(divide_up(head->queries, call->tiles), LEAST_PANEL);
+  const int64_t parts = least(ENOUGH_TASKS / (call->n * call->tiles), head->keys / PART_KEYS);
+  call->parts = cut_keys(parts, head->keys, KEY_BLOCK, call->n * head->queries, head->value_size);
+}
+
+static fl_status share_tiles(heads_call *call) {
   const int64_t enough = 1 << 19; /* multiplications, some ten microseconds */
-  const cpu_head *head = &all->largest;
-  int64_t factors = least(head->queries, QUERY_TILE) * head->keys * (head->size + head->value_size) + 1;
-  return cpu_parallel_for(all->n * count_tiles(all), divide_up(enough, factors), tiles_range, (void *)all);
+  const cpu_head *head = &call->largest;
+  const int64_t rows = call->n * head->queries;
+  if (!rows)
+    return FL_OK;
+  cut(call);
+  fl_status status = take_parts(&call->parts, rows);
+  if (status)
+    return status;
+  const int64_t factors = call->tile * call->parts.length * (head->size + head->value_size) + 1;
+  status = cpu_parallel_for(call->n * call->parts.n * call->tiles, divide_up(enough, factors), tiles_range, call);
+  if (!status && call->parts.floats)
+    status = cpu_parallel_for(rows, divide_up(enough, call->parts.n * head->value_size + 1), join_range, call);
+  cpu_scratch_give(call->parts.floats);
+  return status;
 }
 
 static task head_task(const void *user, int64_t i) {
@@ -274,7 +346,7 @@ static task head_task(const void *user, int64_t i) {
 }
 
 static fl_status attend(const cpu_head_list *heads) {
-  return share_tiles(&(tasks){heads->n, heads->largest, false, head_task, heads});
+  return share_tiles(&(heads_call){.n = heads->n, .largest = heads->largest, .at = head_task, .user = heads});
 }
 
 /* ---------------------------------------------------------------------------------------------------------- decode */
@@ -310,7 +382,11 @@ static fl_status mla_decode(void *self, fl_call *call) {
   for (int64_t sequence = 0; sequence < decode.query->shape[0]; sequence++)
     if (cpu_pages_length(&decode.pages, sequence) > longest)
       longest = cpu_pages_length(&decode.pages, sequence);
-  tasks all = {decode.query->shape[0], sequence_head(&decode, longest), true, sequence_task, &decode};
+  heads_call all = {.n = decode.query->shape[0],
+                    .largest = sequence_head(&decode, longest),
+                    .paged = true,
+                    .at = sequence_task,
+                    .user = &decode};
   status = share_tiles(&all);
   return status ? fl_fail(call, status, "out of memory") : FL_OK;
 }

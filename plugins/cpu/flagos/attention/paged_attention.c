@@ -7,6 +7,7 @@
  */
 #include "plugins/cpu/paged_attention.h"
 #include "plugins/cpu/flagos/attention/few_queries.h"
+#include "plugins/cpu/flagos/attention/key_parts.h"
 #include "plugins/cpu/flagos/attention/panel.h"
 #include "plugins/cpu/flagos/vectors/vector.h"
 #include "plugins/cpu/support/index.h"
@@ -26,10 +27,9 @@ enum { ENOUGH_TASKS = 32, PART_KEYS = 256 };
 /* What all tasks of a call have in common. */
 typedef struct attention {
   const cpu_paged *paged;
-  int64_t group;         /* query heads that share a head of the cache */
-  int64_t tiles;         /* at most, of a sequence and head */
-  int64_t parts, length; /* of a sequence, and tokens in each */
-  float *partial;        /* what comes of each part of a row: its sums, most, total; NULL: there is one part */
+  int64_t group;   /* query heads that share a head of the cache */
+  int64_t tiles;   /* at most, of a sequence and head */
+  key_parts parts; /* of a sequence; rows are heads of the call's tokens */
 } attention;
 
 /* Rows of a sequence, row r being query r / group and head r % group of those that share `head`, over some keys. */
@@ -61,7 +61,7 @@ static int64_t position_of(const task *t, int64_t row) {
 /* The keys that a row sees, of the task's part. */
 static cpu_token_range visible_to(const task *t, int64_t row) {
   cpu_token_range range = cpu_paged_visible(t->all->paged, &t->sequence, row / t->all->group);
-  int64_t begin = t->part * t->all->length, end = begin + t->all->length;
+  int64_t begin = t->part * t->all->parts.length, end = begin + t->all->parts.length;
   range.begin = range.begin > begin ? range.begin : begin;
   range.end = least(range.end, end);
   range.end = range.end < range.begin ? range.begin : range.end;
@@ -85,21 +85,12 @@ static void finish_row(const cpu_paged *paged, int64_t token, int64_t head, floa
   *(float *)cpu_tensor_at(paged->lse, head, token) = total == 0 ? NAN : most + logf(total);
 }
 
-static float *partial_of(const attention *all, int64_t token, int64_t head, int64_t part) {
-  int64_t row = token * all->paged->heads + head;
-  return all->partial + (row * all->parts + part) * (all->paged->size + 2);
-}
-
 static void end_row(const task *t, int64_t row, float *sums, float most, float total) {
-  int64_t token = t->sequence.first + row / t->all->group, size = t->all->paged->size;
-  if (!t->all->partial) {
+  int64_t token = t->sequence.first + row / t->all->group;
+  if (t->all->parts.floats)
+    keep_part(&t->all->parts, token * t->all->paged->heads + head_of(t, row), t->part, sums, most, total);
+  else
     finish_row(t->all->paged, token, head_of(t, row), sums, most, total);
-    return;
-  }
-  float *partial = partial_of(t->all, token, head_of(t, row), t->part);
-  memcpy(partial, sums, (size_t)size * sizeof *sums);
-  partial[size] = most;
-  partial[size + 1] = total;
 }
 
 /* ------------------------------------------------------------------------------------------------ rows of the cache */
@@ -475,9 +466,9 @@ static fl_status tasks_range(void *user, int64_t i, int64_t end) {
   for (; i < end; i++) {
     int64_t tile = i % all->tiles, at = i / all->tiles;
     task t = {all,
-              cpu_paged_sequence_at(paged, at / paged->kv_heads / all->parts),
-              at / all->parts % paged->kv_heads,
-              at % all->parts,
+              cpu_paged_sequence_at(paged, at / paged->kv_heads / all->parts.n),
+              at / all->parts.n % paged->kv_heads,
+              at % all->parts.n,
               0,
               0};
     bool few = has_few_rows(all, t.sequence.queries);
@@ -497,38 +488,11 @@ static fl_status tasks_range(void *user, int64_t i, int64_t end) {
 /* Rows of the call's output: token by token, head by head. */
 static fl_status join_range(void *user, int64_t i, int64_t end) {
   const attention *all = user;
-  int64_t size = all->paged->size;
   for (; i < end; i++) {
-    int64_t token = i / all->paged->heads, head = i % all->paged->heads;
-    float *joined = partial_of(all, token, head, 0), most = joined[size], total = 0;
-    for (int64_t part = 1; part < all->parts; part++) {
-      float other = partial_of(all, token, head, part)[size];
-      most = other > most ? other : most;
-    }
-    float base = base_of(most);
-    for (int64_t part = 0; part < all->parts; part++) {
-      const float *partial = partial_of(all, token, head, part);
-      float factor = vector_exp_weight(partial[size] - base);
-      total += partial[size + 1] * factor;
-      for (int64_t j = 0; j < size; j++)
-        joined[j] = (part ? joined[j] : 0) + partial[j] * factor;
-    }
-    finish_row(all->paged, token, head, joined, most, total);
+    float most, total, *sums = join_parts(&all->parts, i, &most, &total);
+    finish_row(all->paged, i / all->paged->heads, i % all->paged->heads, sums, most, total);
   }
   return FL_OK;
-}
-
-/* How many parts, so that there are enough tasks, and their results are kept in memory that is there from call to
- * call. */
-static void cut(attention *all, int64_t tasks, int64_t longest) {
-  const cpu_paged *paged = all->paged;
-  int64_t bytes = paged->tokens * paged->heads * (paged->size + 2) * (int64_t)sizeof(float);
-  all->parts = 1;
-  if (tasks < ENOUGH_TASKS && longest > PART_KEYS)
-    all->parts = least(divide_up(ENOUGH_TASKS, tasks), divide_up(longest, PART_KEYS));
-  if (all->parts > CPU_SCRATCH_KEPT / bytes)
-    all->parts = 1;
-  all->length = divide_up(longest, all->parts);
 }
 
 static fl_status attend(attention *all) {
@@ -547,17 +511,18 @@ static fl_status attend(attention *all) {
   }
   if (!tasks)
     return FL_OK;
-  cut(all, tasks, longest);
-  size_t floats = (size_t)(paged->tokens * paged->heads * (paged->size + 2) * all->parts);
-  if (all->parts > 1 && !(all->partial = cpu_scratch_take(floats)))
-    return FL_ENOMEM;
-  int64_t work = least(queries * all->group, ROW_TILE) * all->length * 2 * paged->size + 1;
-  fl_status status = cpu_parallel_for(paged->sequences * paged->kv_heads * all->parts * all->tiles,
-                                      divide_up(enough, work), tasks_range, all);
+  int64_t parts = least(divide_up(ENOUGH_TASKS, tasks), divide_up(longest, PART_KEYS));
+  all->parts = cut_keys(parts, longest, 1, paged->tokens * paged->heads, paged->size);
+  fl_status status = take_parts(&all->parts, paged->tokens * paged->heads);
+  if (status)
+    return status;
+  int64_t work = least(queries * all->group, ROW_TILE) * all->parts.length * 2 * paged->size + 1;
+  status = cpu_parallel_for(paged->sequences * paged->kv_heads * all->parts.n * all->tiles, divide_up(enough, work),
+                            tasks_range, all);
   int64_t rows = cpu_index(paged->starts, paged->sequences) * paged->heads;
-  if (!status && all->partial)
-    status = cpu_parallel_for(rows, divide_up(enough, all->parts * paged->size + 1), join_range, all);
-  cpu_scratch_give(all->partial);
+  if (!status && all->parts.floats)
+    status = cpu_parallel_for(rows, divide_up(enough, all->parts.n * paged->size + 1), join_range, all);
+  cpu_scratch_give(all->parts.floats);
   return status;
 }
 
