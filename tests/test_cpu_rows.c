@@ -86,6 +86,8 @@ static const char *const calls[] = {
     "moe_sum x=f301x5x1003",
     "topk_softmax gating_output=f4001x61 topk=3",
     "vocab_parallel_embedding input_ids=i701%300 weight=f300x1003",
+    "vocab_parallel_embedding input_ids=i7x1001%300 weight=f300x64",
+    "vocab_parallel_embedding input_ids=i7001%300 weight=f200x64 org_vocab_end=200",
     "mm_encoder_attn query=f2x801x4x20 key=f2x801x2x20 value=f2x801x2x20",
     "mla_prefill query=f801x3x24 kv_c=f801x32 k_pe=f801x8 kv_b_proj=f96x32 v_head_dim=16 scale=0.3",
     "mla_decode query=f301x4x72 kv_cache=f64x16x72 block_table=i301x20%64 seq_lens=i301%301 scale=0.3 kv_lora_rank=56",

@@ -216,15 +216,15 @@ START_TEST(O6_an_id_without_row_is_a_bad_argument_and_nothing_is_written) {
     shard s;
     const char *message;
   } cases[] = {
-      {6, {0, -1, 0, 0, 0}, "argument 'input_ids'[2] is 6, expected 0 to 5 (rows of 'weight')"},
-      {-1, {0, -1, 0, 0, 0}, "argument 'input_ids'[2] is -1, expected 0 to 5 (rows of 'weight')"},
-      {-1, {0, 4, 0, 8, 10}, "argument 'input_ids'[2] is -1, expected 0 or more"},
+      {6, {0, -1, 0, 0, 0}, "argument 'input_ids'[4] is 6, expected 0 to 5 (rows of 'weight')"},
+      {-1, {0, -1, 0, 0, 0}, "argument 'input_ids'[4] is -1, expected 0 to 5 (rows of 'weight')"},
+      {-1, {0, 4, 0, 8, 10}, "argument 'input_ids'[4] is -1, expected 0 or more"},
   };
   for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
     for (int wide = 0; wide < 2; wide++) {
-      owned *weight = make_weight(float32, SHAPE(6, 4), 0, 1), *out = make(float32, SHAPE(3, 4), 0);
-      owned *untouched = make(float32, SHAPE(3, 4), 0);
-      owned *ids = make_indices(wide ? int64 : int32, SHAPE(3), (int64_t[]){0, 1, cases[i].id});
+      owned *weight = make_weight(float32, SHAPE(6, 4), 0, 1), *out = make(float32, SHAPE(2, 3, 4), 0);
+      owned *untouched = make(float32, SHAPE(2, 3, 4), 0);
+      owned *ids = make_indices(wide ? int64 : int32, SHAPE(2, 3), (int64_t[]){0, 1, 2, 3, cases[i].id, 5});
       ck_assert_int_eq(embed(both[_i], ids, weight, cases[i].s, out), FL_EINVAL);
       ck_assert_str_eq(message, cases[i].message);
       ck_assert_mem_eq(out->tensor.data, untouched->tensor.data, out->bytes);

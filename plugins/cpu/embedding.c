@@ -46,18 +46,31 @@ static int64_t id_at(const DLTensor *ids, const void *at) {
   return ids->dtype.bits == 64 ? *(const int64_t *)at : *(const int32_t *)at;
 }
 
+/* The first of `n` ids, `stride` bytes apart, that is negative or not less than `limit`; none: n. */
+static int64_t first_beyond(const DLTensor *ids, const char *at, int64_t stride, int64_t n, int64_t limit) {
+  for (int64_t i = 0; i < n; i++)
+    if ((uint64_t)id_at(ids, at + i * stride) >= (uint64_t)limit)
+      return i;
+  return n;
+}
+
 /* An id of another shard may be any that is not negative: this one does not know how many there are. */
 static fl_status check_ids(fl_call *call, DLTensor *ids, const vocabulary *v) {
   DLTensor *const tensors[] = {ids};
+  const int64_t limit = v->sharded ? INT64_MAX : v->rows;
   int64_t position = 0;
-  for (cpu_rows rows = cpu_rows_begin(1, tensors); rows.left; cpu_rows_next(&rows), position++) {
-    int64_t id = id_at(ids, rows.at[0]);
-    if (id < 0 && v->sharded)
-      return fl_fail(call, FL_EINVAL, "argument 'input_ids'[%lld] is %lld, expected 0 or more", (long long)position,
-                     (long long)id);
-    if (!v->sharded && (id < 0 || id >= v->rows))
-      return fl_fail(call, FL_EINVAL, "argument 'input_ids'[%lld] is %lld, expected 0 to %lld (rows of 'weight')",
-                     (long long)position, (long long)id, (long long)v->rows - 1);
+  for (cpu_rows rows = cpu_rows_begin(1, tensors); rows.left;) {
+    const cpu_rows_dim last = cpu_rows_last(&rows);
+    const int64_t n = last.size, beyond = first_beyond(ids, rows.at[0], last.stride[0], n, limit);
+    if (beyond < n) {
+      const long long at = position + beyond, id = id_at(ids, (const char *)rows.at[0] + beyond * last.stride[0]);
+      if (v->sharded)
+        return fl_fail(call, FL_EINVAL, "argument 'input_ids'[%lld] is %lld, expected 0 or more", at, id);
+      return fl_fail(call, FL_EINVAL, "argument 'input_ids'[%lld] is %lld, expected 0 to %lld (rows of 'weight')", at,
+                     id, (long long)v->rows - 1);
+    }
+    position += n;
+    cpu_rows_skip(&rows, n);
   }
   return FL_OK;
 }
@@ -70,15 +83,27 @@ typedef struct lookup {
 } lookup;
 
 enum { LINE = 64, AHEAD = 16 << 10 }; /* bytes: of a line of the caches, and fetched ahead of those that are copied */
+/* Rows of so many bytes are copied in less time than memory takes to answer: ROWS_AHEAD before they are fetched. */
+enum { SHORT = 1 << 10, ROWS_AHEAD = 8 };
 
-/* Where the weights of the row are that comes so many behind this one; if none does, those of this one. */
-static const char *row_ahead(const lookup *of, const cpu_rows *rows, int64_t behind, const char *present) {
-  int last = rows->n_dims - 1;
-  if (last < 0 || rows->dims[last].index + behind >= rows->dims[last].size)
-    return present;
-  int64_t row =
-      row_of(&of->vocabulary, id_at(of->ids, (const char *)rows->at[0] + behind * rows->dims[last].stride[0]));
-  return row < 0 ? present : of->weight + row * of->stride;
+/* Rows of ids and results, and how far one lies behind another. */
+typedef struct id_run {
+  const lookup *of;
+  const char *ids;
+  char *out;
+  int64_t n, id_stride, out_stride;
+} id_run;
+
+/* The weights of row i; NULL: another shard has them. */
+static const char *weights_of(const id_run *run, int64_t i) {
+  const int64_t row = row_of(&run->of->vocabulary, id_at(run->of->ids, run->ids + i * run->id_stride));
+  return row < 0 ? NULL : run->of->weight + row * run->of->stride;
+}
+
+/* Of row i; where there is none, or it has none here, those of another. */
+static const char *weights_ahead(const id_run *run, int64_t i, const char *other) {
+  const char *from = i < run->n ? weights_of(run, i) : NULL;
+  return from ? from : other;
 }
 
 static void copy_lines(char *to, const char *from, const char *ahead, int64_t bytes) {
@@ -90,22 +115,39 @@ static void copy_lines(char *to, const char *from, const char *ahead, int64_t by
 
 /* Of whole lines. Meanwhile what comes later is fetched, of this row or of one behind it, whose pages are other ones
  * and take long to find. */
-static void copy_around(const lookup *of, const cpu_rows *rows, const char *from) {
-  const int64_t behind = AHEAD / of->bytes, offset = AHEAD % of->bytes / LINE * LINE, size = of->bytes - offset;
-  char *to = rows->at[1];
-  copy_lines(to, from, row_ahead(of, rows, behind, from) + offset, size);
-  copy_lines(to + size, from + size, row_ahead(of, rows, behind + 1, from), offset);
+static void copy_around(const id_run *run, int64_t i, char *to, const char *from) {
+  const int64_t bytes = run->of->bytes, behind = AHEAD / bytes, offset = AHEAD % bytes / LINE * LINE;
+  const int64_t size = bytes - offset;
+  copy_lines(to, from, weights_ahead(run, i + behind, from) + offset, size);
+  copy_lines(to + size, from + size, weights_ahead(run, i + behind + 1, from), offset);
 }
 
-static void look_up(const void *user, const cpu_rows *rows) {
+/* Of whole lines, and short. */
+static void copy_short(const id_run *run, int64_t i, char *to, const char *from) {
+  const char *ahead = weights_ahead(run, i + ROWS_AHEAD, from);
+  for (int64_t at = 0; at < run->of->bytes; at += LINE) {
+    __builtin_prefetch(ahead + at);
+    memcpy(to + at, from + at, LINE);
+  }
+}
+
+static void look_up(const void *user, const cpu_rows *rows, int64_t n) {
   const lookup *of = user;
-  int64_t row = row_of(&of->vocabulary, id_at(of->ids, rows->at[0]));
-  if (row < 0)
-    memset(rows->at[1], 0, (size_t)of->bytes);
-  else if (cpu_rows_around(rows, 1) && of->bytes % LINE == 0)
-    copy_around(of, rows, of->weight + row * of->stride);
-  else
-    memcpy(rows->at[1], of->weight + row * of->stride, (size_t)of->bytes);
+  const cpu_rows_dim last = cpu_rows_last(rows);
+  const id_run run = {of, rows->at[0], rows->at[1], n, last.stride[0], last.stride[1]};
+  const bool is_of_lines = of->bytes % LINE == 0;
+  for (int64_t i = 0; i < n; i++) {
+    char *to = run.out + i * run.out_stride;
+    const char *from = weights_of(&run, i);
+    if (!from)
+      memset(to, 0, (size_t)of->bytes);
+    else if (rows->around && is_of_lines && (uintptr_t)to % LINE == 0)
+      copy_around(&run, i, to, from);
+    else if (is_of_lines && of->bytes <= SHORT)
+      copy_short(&run, i, to, from);
+    else
+      memcpy(to, from, (size_t)of->bytes);
+  }
 }
 
 static fl_status vocab_parallel_embedding(void *self, fl_call *call) {
@@ -124,7 +166,7 @@ static fl_status vocab_parallel_embedding(void *self, fl_call *call) {
   fl_status status = check_ids(call, ids, &of.vocabulary);
   if (status || !of.bytes)
     return status;
-  return cpu_rows_run(2, tensors, (cpu_row_cost){2 * of.bytes, of.bytes}, look_up, &of);
+  return cpu_rows_run_by_run(2, tensors, (cpu_row_cost){2 * of.bytes, of.bytes}, look_up, &of);
 }
 
 static const fl_impl ops[] = {

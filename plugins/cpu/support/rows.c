@@ -2,6 +2,7 @@
 #include "plugins/cpu/support/rows.h"
 #include "plugins/cpu/support/pages.h"
 #include "plugins/cpu/support/parallel.h"
+#include "plugins/integers.h"
 
 #include <stdatomic.h>
 #include <unistd.h>
@@ -11,6 +12,7 @@
 
 typedef struct rows_loop {
   cpu_row_fn row;
+  cpu_run_fn run; /* in place of `row` */
   const void *user;
   int64_t together; /* the pages of so many rows are touched at once; 0: of none */
   int64_t step;     /* by every `step`th row */
@@ -25,18 +27,31 @@ static void touch_rows(const rows_loop *loop, const cpu_rows *first, int64_t n) 
       cpu_touch_pages(rows.at[t], rows.bytes[t]);
 }
 
+static void each_row(const rows_loop *loop, cpu_rows *rows, int64_t n) {
+  for (; n > 0; n--, cpu_rows_next(rows))
+    loop->row(loop->user, rows);
+}
+
+static void each_run(const rows_loop *loop, cpu_rows *rows, int64_t n) {
+  for (int64_t run; n > 0; n -= run, cpu_rows_skip(rows, run)) {
+    run = least(n, cpu_rows_in_run(rows));
+    loop->run(loop->user, rows, run);
+  }
+}
+
 static fl_status run_range(void *user, int64_t first, int64_t end) {
   const rows_loop *loop = user;
   cpu_rows rows;
   cpu_rows_copy(&rows, &loop->begin);
   cpu_rows_skip(&rows, first);
-  for (int64_t i = first, touched = first; i < end; i++, cpu_rows_next(&rows)) {
-    if (loop->together && i == touched) {
-      int64_t n = end - i < loop->together ? end - i : loop->together;
+  for (int64_t i = first, n; i < end; i += n) {
+    n = loop->together ? least(end - i, loop->together) : end - i;
+    if (loop->together)
       touch_rows(loop, &rows, n);
-      touched += n;
-    }
-    loop->row(loop->user, &rows);
+    if (loop->run)
+      each_run(loop, &rows, n);
+    else
+      each_row(loop, &rows, n);
   }
   cpu_rows_written(rows.around);
   return FL_OK;
@@ -108,11 +123,9 @@ void cpu_rows_written(bool around) {
 #endif
 }
 
-/* Of a loop that has its rows. */
-static fl_status run_loop(rows_loop *loop, cpu_row_cost cost, cpu_row_fn row, const void *user) {
+/* Of a loop that has its rows, and what to call. */
+static fl_status run_loop(rows_loop *loop, cpu_row_cost cost) {
   const int64_t second_cache = 4 << 20; /* no core has more */
-  loop->row = row;
-  loop->user = user;
   loop->together = 0;
   loop->begin.far = loop->begin.left * cost.work > second_cache;
   loop->begin.around = cpu_rows_outgrow_caches(loop->begin.left * cost.written);
@@ -123,12 +136,27 @@ static fl_status run_loop(rows_loop *loop, cpu_row_cost cost, cpu_row_fn row, co
 
 fl_status cpu_rows_walk(const cpu_rows *rows, cpu_row_cost cost, cpu_row_fn row, const void *user) {
   rows_loop loop;
+  loop.row = row;
+  loop.run = NULL;
+  loop.user = user;
   cpu_rows_copy(&loop.begin, rows);
-  return run_loop(&loop, cost, row, user);
+  return run_loop(&loop, cost);
 }
 
 fl_status cpu_rows_run(int n_tensors, DLTensor *const *tensors, cpu_row_cost cost, cpu_row_fn row, const void *user) {
   rows_loop loop;
+  loop.row = row;
+  loop.run = NULL;
+  loop.user = user;
   cpu_rows_set(&loop.begin, n_tensors, tensors);
-  return run_loop(&loop, cost, row, user);
+  return run_loop(&loop, cost);
+}
+
+fl_status cpu_rows_run_by_run(int n_tensors, DLTensor *const *tensors, cpu_row_cost cost, cpu_run_fn run,
+                              const void *user) {
+  rows_loop loop;
+  loop.run = run;
+  loop.user = user;
+  cpu_rows_set(&loop.begin, n_tensors, tensors);
+  return run_loop(&loop, cost);
 }

@@ -111,6 +111,16 @@ static inline void cpu_rows_skip(cpu_rows *rows, int64_t n) {
   }
 }
 
+/* The last leading dimension: where rows that follow each other lie. Rows without any are one by itself. */
+static inline cpu_rows_dim cpu_rows_last(const cpu_rows *rows) {
+  return rows->n_dims ? rows->dims[rows->n_dims - 1] : (cpu_rows_dim){.size = 1};
+}
+
+/* How many rows, the present one included, follow each other in the last leading dimension. */
+static inline int64_t cpu_rows_in_run(const cpu_rows *rows) {
+  return rows->n_dims ? rows->dims[rows->n_dims - 1].size - rows->dims[rows->n_dims - 1].index : 1;
+}
+
 /* Which of the first dimension the present row belongs to; 0 where rows have no dimension before them. */
 static inline int64_t cpu_rows_first(const cpu_rows *rows) {
   return rows->n_dims ? rows->dims[0].index : 0;
@@ -151,7 +161,14 @@ enum { CPU_WORK_EXP = 3 };
 /* Calls `row` for every row, in several threads where there are enough of them. */
 fl_status cpu_rows_run(int n_tensors, DLTensor *const *tensors, cpu_row_cost cost, cpu_row_fn row, const void *user);
 
-/* The same for the rows that are left of a walk. */
+/* Computes `n` rows from the present one on, which follow each other in the last leading dimension. */
+typedef void (*cpu_run_fn)(const void *user, const cpu_rows *rows, int64_t n);
+
+/* The same for rows so short that to call a function for each takes as long as the row. */
+fl_status cpu_rows_run_by_run(int n_tensors, DLTensor *const *tensors, cpu_row_cost cost, cpu_run_fn run,
+                              const void *user);
+
+/* cpu_rows_run for the rows that are left of a walk. */
 fl_status cpu_rows_walk(const cpu_rows *rows, cpu_row_cost cost, cpu_row_fn row, const void *user);
 
 /* Are results of so many bytes written around the caches? They are if this machine's part of the last cache cannot
