@@ -28,8 +28,8 @@ static void gelu_tanh_row(const void *job, const cpu_rows *rows) {
 
 /* gelu(x, approximate) -> out */
 static fl_status run_gelu(void *self, fl_call *call) {
-  const elementwise_function *functions = self;
-  return elementwise(call, &functions[!strcmp(call->values[1].v.s, "tanh")], "", 0);
+  const activation_entry *functions = self;
+  return activate(call, &functions[!strcmp(call->values[1].v.s, "tanh")], "", 0);
 }
 
 /* 0.5 x (1 + tanh(inner)) */
@@ -99,24 +99,23 @@ static void relu2_row(const void *job, const cpu_rows *rows) {
 }
 
 /* Ops without attributes: x -> out. */
-static fl_status elementwise_op(void *self, fl_call *call) {
-  return elementwise(call, self, "", 0);
+static fl_status activation_op(void *self, fl_call *call) {
+  return activate(call, self, "", 0);
 }
 
 static lookup_table gelu_tables[LOOKUP_TABLES], gelu_tanh_tables[LOOKUP_TABLES], gelu_new_tables[LOOKUP_TABLES],
     gelu_fast_tables[LOOKUP_TABLES], quick_gelu_tables[LOOKUP_TABLES];
 
-static elementwise_function gelu_functions[] = {{gelu_row, gelu_tables}, {gelu_tanh_row, gelu_tanh_tables}},
-                            gelu_new_function = {gelu_new_row, gelu_new_tables},
-                            gelu_fast_function = {gelu_fast_row, gelu_fast_tables},
-                            quick_gelu_function = {quick_gelu_row, quick_gelu_tables},
-                            relu2_function = {relu2_row, NULL};
+static activation_entry gelu_functions[] = {{gelu_row, gelu_tables}, {gelu_tanh_row, gelu_tanh_tables}},
+                        gelu_new_function = {gelu_new_row, gelu_new_tables},
+                        gelu_fast_function = {gelu_fast_row, gelu_fast_tables},
+                        quick_gelu_function = {quick_gelu_row, quick_gelu_tables}, relu2_function = {relu2_row, NULL};
 
 static const fl_impl ops[] = {
     {.op_name = "gelu", CPU_FLAGOS, .fn = run_gelu, .self = gelu_functions},
-    {.op_name = "gelu_new", CPU_FLAGOS, .fn = elementwise_op, .self = &gelu_new_function},
-    {.op_name = "gelu_fast", CPU_FLAGOS, .fn = elementwise_op, .self = &gelu_fast_function},
-    {.op_name = "quick_gelu", CPU_FLAGOS, .fn = elementwise_op, .self = &quick_gelu_function},
-    {.op_name = "relu2", CPU_FLAGOS, .fn = elementwise_op, .self = &relu2_function},
+    {.op_name = "gelu_new", CPU_FLAGOS, .fn = activation_op, .self = &gelu_new_function},
+    {.op_name = "gelu_fast", CPU_FLAGOS, .fn = activation_op, .self = &gelu_fast_function},
+    {.op_name = "quick_gelu", CPU_FLAGOS, .fn = activation_op, .self = &quick_gelu_function},
+    {.op_name = "relu2", CPU_FLAGOS, .fn = activation_op, .self = &relu2_function},
 };
 OP_LIST(ops);

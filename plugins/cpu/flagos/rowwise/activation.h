@@ -9,23 +9,23 @@
 #include "plugins/cpu/flagos/vectors/span.h"
 #include "plugins/cpu/support/rows.h"
 
-typedef struct elementwise_job {
+typedef struct activation_job {
   cpu_dtype dtype;
   int64_t size;            /* of a row */
   const void *p;           /* the op's own */
   const uint16_t *results; /* where they are looked up */
-} elementwise_job;
+} activation_job;
 
 /* An activation as ops of it have it. */
-typedef struct elementwise_function {
+typedef struct activation_entry {
   cpu_row_fn row;
   lookup_table *tables; /* LOOKUP_TABLES; NULL: it is always computed */
-} elementwise_function;
+} activation_entry;
 
 /* Makes the activations of a chunk, which stores round. */
-typedef void (*elementwise_fn)(cpu_dtype dtype, const void *p, float *values);
+typedef void (*activation_fn)(cpu_dtype dtype, const void *p, float *values);
 
-CPU_TEMPLATE void row_of(cpu_dtype dtype, elementwise_fn function, const elementwise_job *job, const cpu_rows *rows) {
+CPU_TEMPLATE void row_of(cpu_dtype dtype, activation_fn function, const activation_job *job, const cpu_rows *rows) {
   const int64_t bytes = cpu_dtype_size(dtype);
   cpu_span span;
   for (cpu_span_begin(&span, job->size, CPU_CHUNK, cpu_rows_around(rows, 1)); span.size; cpu_span_next(&span)) {
@@ -43,7 +43,7 @@ CPU_TEMPLATE void row_of(cpu_dtype dtype, elementwise_fn function, const element
 }
 
 /* The row function of an activation. */
-CPU_TEMPLATE void row(elementwise_fn function, const elementwise_job *job, const cpu_rows *rows) {
+CPU_TEMPLATE void row(activation_fn function, const activation_job *job, const cpu_rows *rows) {
   if (job->dtype == CPU_FLOAT32)
     row_of(CPU_FLOAT32, function, job, rows);
   else if (job->dtype == CPU_FLOAT16)
@@ -54,7 +54,7 @@ CPU_TEMPLATE void row(elementwise_fn function, const elementwise_job *job, const
 
 /* The row function of any activation where it is looked up: results are copied, whatever type they have. */
 static void looked_up_row(const void *user, const cpu_rows *rows) {
-  const elementwise_job *job = user;
+  const activation_job *job = user;
   const uint16_t *results = job->results;
   cpu_span span;
   for (cpu_span_begin(&span, job->size, CPU_CHUNK, cpu_rows_around(rows, 1)); span.size; cpu_span_next(&span)) {
@@ -75,10 +75,10 @@ static void looked_up_row(const void *user, const cpu_rows *rows) {
 }
 
 /* x is the call's first value, out its last. `p`: the op's own, of so many bytes. */
-static fl_status elementwise(fl_call *call, const elementwise_function *function, const void *p, size_t p_bytes) {
+static fl_status activate(fl_call *call, const activation_entry *function, const void *p, size_t p_bytes) {
   DLTensor *x = cpu_tensor(call, 0), *out = cpu_tensor(call, call->count - 1), *const tensors[] = {x, out};
-  const elementwise_job of_numbers = {cpu_dtype_of(x), CPU_CHUNK, p, NULL};
-  elementwise_job job = of_numbers;
+  const activation_job of_numbers = {cpu_dtype_of(x), CPU_CHUNK, p, NULL};
+  activation_job job = of_numbers;
   if (job.dtype == CPU_OTHER)
     return cpu_wrong_type(call, "x");
   const lookup_function computed = {job.dtype, function->row, &of_numbers, p, p_bytes};

@@ -59,7 +59,7 @@ static fl_status run_xielu(void *self, fl_call *call) {
   p.positive_alpha = softplus_of(&cpu_block_types[dtype_p], alpha_p);
   p.negative_alpha = p.beta + softplus_of(&cpu_block_types[dtype_n], alpha_n);
   cpu_block_types[dtype_n].round(&p.negative_alpha, 1);
-  return elementwise(call, &(elementwise_function){xielu_row, tables}, &p, sizeof p);
+  return activate(call, &(activation_entry){xielu_row, tables}, &p, sizeof p);
 }
 
 static const fl_impl ops[] = {{.op_name = "xielu", CPU_FLAGOS, .fn = run_xielu}};
