@@ -520,8 +520,8 @@ START_TEST(a_split_over_threads_does_not_change_a_bit) {
   static const char *const texts[] = {
       "mm_encoder_attn query=f1x250x1x40 key=f1x300x1x40 value=f1x300x1x40",
       "mm_encoder_attn query=f1x9x2x40 key=f1x1200x2x40 value=f1x1200x2x40",
-      "mla_prefill query=f250x2x24 kv_c=f250x16 k_pe=f250x8 kv_b_proj=f44x16 v_head_dim=6 "
-      "scale=0.3 query_offset=0"};
+      "mla_prefill query=f250x2x24 kv_c=f250x16 k_pe=f250x8 kv_b_proj=f44x16 v_head_dim=6 scale=0.3",
+  };
   for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++)
     for (int bad = 0; bad < 2; bad++) {
       op_case *calls[2];
