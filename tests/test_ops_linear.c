@@ -210,6 +210,19 @@ START_TEST(an_added_id_has_its_row_behind_the_padding) {
 }
 END_TEST
 
+/* Any that is not negative may be another shard's. */
+START_TEST(the_largest_id_there_is_has_zeros) {
+  const shard s = {0, 2, 0, 4, 5};
+  owned *weight = make_weight(float32, SHAPE(3, 4), 0, 1), *out = make(float32, SHAPE(1, 4), 0);
+  owned *id = make(int64, SHAPE(1), 0);
+  *(int64_t *)fl_data(&id->tensor) = INT64_MAX;
+  ck_assert_msg(embed(both[_i], id, weight, s, out) == FL_OK, "%s", message);
+  for (int i = 0; i < 4; i++)
+    ck_assert_double_eq(get(&out->tensor, i), 0);
+  UNMAKE(weight, out, id);
+}
+END_TEST
+
 START_TEST(O6_an_id_without_row_is_a_bad_argument_and_nothing_is_written) {
   static const struct {
     int64_t id;
@@ -370,6 +383,7 @@ static void add_tests(TCase *tests) {
   tcase_add_loop_test(tests, nan_and_infinity_stay_in_their_rows, 0, 2);
   tcase_add_loop_test(tests, O7_ids_of_another_shard_give_zeros, 0, 3);
   tcase_add_loop_test(tests, an_added_id_has_its_row_behind_the_padding, 0, 2);
+  tcase_add_loop_test(tests, the_largest_id_there_is_has_zeros, 0, 2);
   tcase_add_loop_test(tests, O6_an_id_without_row_is_a_bad_argument_and_nothing_is_written, 0, 2);
   tcase_add_loop_test(tests, O4_logits_are_capped_and_then_scaled_and_rounded_at_each_step, 0, 2);
   tcase_add_loop_test(tests, O5_logits_agree_with_the_reference, 0, 3);

@@ -47,9 +47,9 @@ static int64_t id_at(const DLTensor *ids, const void *at) {
 }
 
 /* The first of `n` ids, `stride` bytes apart, that is negative or not less than `limit`; none: n. */
-static int64_t first_beyond(const DLTensor *ids, const char *at, int64_t stride, int64_t n, int64_t limit) {
+static int64_t first_beyond(const DLTensor *ids, const char *at, int64_t stride, int64_t n, uint64_t limit) {
   for (int64_t i = 0; i < n; i++)
-    if ((uint64_t)id_at(ids, at + i * stride) >= (uint64_t)limit)
+    if ((uint64_t)id_at(ids, at + i * stride) >= limit)
       return i;
   return n;
 }
@@ -57,7 +57,7 @@ static int64_t first_beyond(const DLTensor *ids, const char *at, int64_t stride,
 /* An id of another shard may be any that is not negative: this one does not know how many there are. */
 static fl_status check_ids(fl_call *call, DLTensor *ids, const vocabulary *v) {
   DLTensor *const tensors[] = {ids};
-  const int64_t limit = v->sharded ? INT64_MAX : v->rows;
+  const uint64_t limit = v->sharded ? (uint64_t)INT64_MAX + 1 : (uint64_t)v->rows;
   int64_t position = 0;
   for (cpu_rows rows = cpu_rows_begin(1, tensors); rows.left;) {
     const cpu_rows_dim last = cpu_rows_last(&rows);

@@ -34,7 +34,8 @@ static void each_row(const rows_loop *loop, cpu_rows *rows, int64_t n) {
 
 static void each_run(const rows_loop *loop, cpu_rows *rows, int64_t n) {
   for (int64_t run; n > 0; n -= run, cpu_rows_skip(rows, run)) {
-    run = least(n, cpu_rows_in_run(rows));
+    const cpu_rows_dim last = cpu_rows_last(rows);
+    run = least(n, last.size - last.index);
     loop->run(loop->user, rows, run);
   }
 }
@@ -123,9 +124,12 @@ void cpu_rows_written(bool around) {
 #endif
 }
 
-/* Of a loop that has its rows, and what to call. */
-static fl_status run_loop(rows_loop *loop, cpu_row_cost cost) {
+/* Of a loop that has its rows, by one of the two functions. */
+static fl_status run_loop(rows_loop *loop, cpu_row_cost cost, cpu_row_fn row, cpu_run_fn run, const void *user) {
   const int64_t second_cache = 4 << 20; /* no core has more */
+  loop->row = row;
+  loop->run = run;
+  loop->user = user;
   loop->together = 0;
   loop->begin.far = loop->begin.left * cost.work > second_cache;
   loop->begin.around = cpu_rows_outgrow_caches(loop->begin.left * cost.written);
@@ -136,27 +140,19 @@ static fl_status run_loop(rows_loop *loop, cpu_row_cost cost) {
 
 fl_status cpu_rows_walk(const cpu_rows *rows, cpu_row_cost cost, cpu_row_fn row, const void *user) {
   rows_loop loop;
-  loop.row = row;
-  loop.run = NULL;
-  loop.user = user;
   cpu_rows_copy(&loop.begin, rows);
-  return run_loop(&loop, cost);
+  return run_loop(&loop, cost, row, NULL, user);
 }
 
 fl_status cpu_rows_run(int n_tensors, DLTensor *const *tensors, cpu_row_cost cost, cpu_row_fn row, const void *user) {
   rows_loop loop;
-  loop.row = row;
-  loop.run = NULL;
-  loop.user = user;
   cpu_rows_set(&loop.begin, n_tensors, tensors);
-  return run_loop(&loop, cost);
+  return run_loop(&loop, cost, row, NULL, user);
 }
 
 fl_status cpu_rows_run_by_run(int n_tensors, DLTensor *const *tensors, cpu_row_cost cost, cpu_run_fn run,
                               const void *user) {
   rows_loop loop;
-  loop.run = run;
-  loop.user = user;
   cpu_rows_set(&loop.begin, n_tensors, tensors);
-  return run_loop(&loop, cost);
+  return run_loop(&loop, cost, NULL, run, user);
 }

@@ -116,11 +116,6 @@ static inline cpu_rows_dim cpu_rows_last(const cpu_rows *rows) {
   return rows->n_dims ? rows->dims[rows->n_dims - 1] : (cpu_rows_dim){.size = 1};
 }
 
-/* How many rows, the present one included, follow each other in the last leading dimension. */
-static inline int64_t cpu_rows_in_run(const cpu_rows *rows) {
-  return rows->n_dims ? rows->dims[rows->n_dims - 1].size - rows->dims[rows->n_dims - 1].index : 1;
-}
-
 /* Which of the first dimension the present row belongs to; 0 where rows have no dimension before them. */
 static inline int64_t cpu_rows_first(const cpu_rows *rows) {
   return rows->n_dims ? rows->dims[0].index : 0;
